@@ -1,0 +1,3 @@
+"""Enables pytester for the project's own tests."""
+
+pytest_plugins = ["pytester"]
