@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from .metrics import MetricValue
-    from .suite.manifest import MetricSpec, ThresholdSpec
+    from pytest_evalgrader.metrics import MetricValue
+    from pytest_evalgrader.suite.manifest import MetricSpec, ThresholdSpec
 
 Outcome = Literal["passed", "failed", "skipped"]
 

@@ -249,7 +249,7 @@ def _precision(value: float, scores: list[float], row_means: list[float]) -> tup
         effective = float(rows)
         if own > 0 and variance is not None:
             around = variance * (rows - 1) / rows
-            effective = min(own / around, len(scores)) if around > 0 else float(len(scores))
+            effective = min(own * rows / around, len(scores)) if around > 0 else float(len(scores))
         # A sum of ones divided back is off by a rounding error at most; it must not leave [0, n].
         return stderr, wilson_interval(min(value * effective, effective), effective)
     if stderr is None:

@@ -39,6 +39,7 @@ def _escaped(char: str) -> str:
 
 
 _VISIBLE = _Visible()
+_PRETTY = json.JSONEncoder(indent=2, ensure_ascii=False, default=repr)
 
 
 def safe(text: str, limit: int | None = None) -> str:
@@ -81,14 +82,27 @@ def property_name(text: str) -> str:
     return shown if len(text) <= 200 else f"{shown}…"
 
 
-def pretty_json(value: Any, limit: int | None = None) -> str:
+def pretty_json(value: Any, limit: int = VALUE_BYTES) -> str:
     """Return a JSON value as indented, safe text; what JSON cannot hold is shown as text.
 
     Args:
-        value: A payload as a record holds it.
-        limit: As in `safe`.
+        value: A payload as a record holds it, of any size and depth.
+        limit: Most bytes of UTF-8 to return, from 200; what is longer loses its end, and says so.
     """
-    return safe(json.dumps(value, indent=2, ensure_ascii=False, default=repr), limit)
+    parts: list[str] = []
+    size = 0
+    try:
+        for part in _PRETTY.iterencode(value):
+            parts.append(part[: limit + 1])
+            size += len(part)
+            if size > limit:
+                break
+    except RecursionError:
+        parts.append("… nested too deep to show")
+    shown = _show("".join(parts))
+    if size <= limit and len(shown.encode()) <= limit:
+        return shown
+    return f"{_first_bytes(shown, limit - 80)}\n[… cut; the whole payload is in {PLACE} …]"
 
 
 def _show(text: str) -> str:
