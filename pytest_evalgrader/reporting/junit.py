@@ -1,0 +1,49 @@
+"""What JUnit shows of samples and gates beside pytest's own: `<property>` entries, each safe in XML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_evalgrader.reporting.safetext import PLACE, VALUE_BYTES, one_line, property_name, safe
+
+if TYPE_CHECKING:
+    from pytest_evalgrader.gates import GateVerdict
+    from pytest_evalgrader.records import SampleRecord
+
+Properties = list[tuple[str, str]]
+
+_SCORES = 100
+
+
+def sample_properties(record: SampleRecord) -> Properties:
+    """Return a sample's entries: `eval.model`, `eval.task_id`, `eval.sample_index`, and `eval.score.ID` for each score.
+
+    The record itself is none of them: JUnit would print all of it.
+    """
+    out = _origin(record.task_id, record.model)
+    out += [("eval.sample_index", str(record.sample_index)), ("eval.sample_id", safe(record.id, VALUE_BYTES))]
+    if record.epoch > 1:
+        out.append(("eval.epoch", str(record.epoch)))
+    out.append(("eval.outcome", record.outcome))
+    for key, score in list(record.scores.items())[:_SCORES]:
+        out.append((f"eval.score.{property_name(key)}", repr(score)))
+    if len(record.scores) > _SCORES:
+        out.append(("eval.scores_cut", f"{len(record.scores) - _SCORES:,} more scores are in {PLACE}"))
+    if record.response_id:
+        out.append(("eval.response_id", safe(record.response_id, VALUE_BYTES)))
+    return out
+
+
+def gate_properties(verdict: GateVerdict, *, task_id: str, model: str) -> Properties:
+    """Return a gate's entries: `eval.model`, `eval.task_id`, `eval.metric`, `eval.value`, `eval.threshold`, `eval.n`."""
+    out = _origin(task_id, model)
+    out.append(("eval.metric", property_name(verdict.metric)))
+    out.append(("eval.value", "" if verdict.value is None else repr(verdict.value)))
+    out.append(("eval.threshold", verdict.bound))
+    out.append(("eval.n", str(verdict.n)))
+    out.append(("eval.reason", one_line(verdict.reason, 2_000)))
+    return out
+
+
+def _origin(task_id: str, model: str) -> Properties:
+    return [("eval.model", safe(model, VALUE_BYTES)), ("eval.task_id", safe(task_id, VALUE_BYTES))]
