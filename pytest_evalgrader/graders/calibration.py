@@ -101,7 +101,7 @@ def calibrate(pairs: Iterable[Pair]) -> Calibration:
         human: {judge: counts[human, judge] for judge in ("PASS", "FAIL", "INVALID")} for human in ("PASS", "FAIL")
     }
     n = sum(counts.values())
-    agreement = _agreement(counts, n)
+    agreement = sum(count for (human, judge), count in counts.items() if human == judge) / n if n else None
     kappa = cohen_kappa(counts)
     note = ""
     if n == 0:
