@@ -25,7 +25,9 @@ class SampleRecord:
         error: None, or `{"stage", "type", "message"}`.
         not_applicable: Score ids that a judge answered NA for.
         printed: What the sample's graders printed, capped.
-        invalid: Whether a grader's result was invalid (its scores are zeros).
+        invalid: Whether a grader's result was invalid.
+        invalid_scores: Score ids that are zero because of that.
+        notes: What a reader should know, such as a reasoning block that never closed.
     """
 
     id: str
@@ -52,6 +54,7 @@ class SampleRecord:
     completed_at: float | None = None
     not_applicable: list[str] = field(default_factory=list)
     invalid: bool = False
+    invalid_scores: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     printed: str = ""
 
@@ -89,6 +92,7 @@ class SampleRecord:
             "completed_at": self.completed_at,
             "not_applicable": self.not_applicable,
             "invalid": self.invalid,
+            "invalid_scores": self.invalid_scores,
             "notes": self.notes,
             "printed": self.printed,
         }

@@ -1,0 +1,535 @@
+"""One sample: preprocess, render, generate, extract, grade. Also what runs ahead of the pytest items."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_evalgrader.data.dataset import lookup
+from pytest_evalgrader.data.template import to_text
+from pytest_evalgrader.errors import BudgetExhausted, CallError, SampleError, Stage
+from pytest_evalgrader.gates import sample_reaches
+from pytest_evalgrader.gateway.reasoning import cut_at_stop, split_reasoning
+from pytest_evalgrader.graders.custom import CustomGrader
+from pytest_evalgrader.graders.outcome import GradeOutcome, check_ranges, zeros
+from pytest_evalgrader.graders.python import PythonGrader
+from pytest_evalgrader.plan import Candidate, TaskPlan, transform_row
+from pytest_evalgrader.records import SampleRecord
+from pytest_evalgrader.sandbox.host import Sandbox
+
+PRINTED_LIMIT = 64 * 1024
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One run of one sample, from the row to its scores.
+
+    Args:
+        error: Set where the infrastructure failed; the sample then has no scores.
+        misses: Sample thresholds that were not reached: metric id, score or None, threshold, whether higher is better.
+        stop: Set where the whole run has to stop, with the reason.
+        exception: What a grader raised in this process, for a debugger.
+    """
+
+    task: TaskPlan
+    candidate: Candidate
+    record: SampleRecord
+    row: dict[str, Any] = field(default_factory=dict)
+    messages: list[Any] | None = None
+    sample: dict[str, Any] = field(default_factory=dict)
+    item: dict[str, Any] = field(default_factory=dict)
+    outcomes: list[tuple[Any, GradeOutcome]] = field(default_factory=list)
+    error: SampleError | None = None
+    misses: list[tuple[str, float | None, float, bool]] = field(default_factory=list)
+    stop: str | None = None
+    exception: BaseException | None = None
+    scope: Any = None
+    next_step: int = 0
+
+
+class Pipeline:
+    """Runs samples in this process.
+
+    Args:
+        sandbox: Where graders and preprocessors run.
+        gateway: Returns the process's gateway; only called when a call is made.
+        run_id: The run's id, the same in all processes.
+        generate_hook: Asks the conftest hooks for an answer.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        gateway: Callable[[], Any],
+        run_id: str,
+        generate_hook: Callable[[str, dict[str, Any]], Any] = lambda model, request: None,
+    ) -> None:
+        self.sandbox = sandbox
+        self.gateway = gateway
+        self.run_id = run_id
+        self.generate_hook = generate_hook
+        self._applications = _ApplicationLoop()
+
+    def close(self) -> None:
+        """Stop what runs in this process."""
+        self._applications.close()
+
+    def begin(self, task: TaskPlan, candidate: Candidate, index: int, epoch: int, nodeid: str) -> Attempt:
+        """Make the empty attempt of a sample."""
+        record = SampleRecord(
+            id=task.sample_id(index, epoch),
+            run_id=self.run_id,
+            nodeid=nodeid,
+            suite=task.suite,
+            task_id=task.id,
+            model=candidate.name,
+            sample_index=index,
+            epoch=epoch,
+        )
+        return Attempt(task, candidate, record)
+
+    def runs_ahead(self, task: TaskPlan, candidate: Candidate) -> bool:
+        """Say whether a sample waits for calls that may be made before its item runs."""
+        if candidate.kind == "provider" or (candidate.kind == "python" and candidate.is_async):
+            return True
+        if candidate.kind != "recorded":
+            return False
+        return any(
+            grader.model_access if isinstance(grader, PythonGrader) else not isinstance(grader, CustomGrader)
+            for grader in task.graders
+        )
+
+    def advance(self, attempt: Attempt, *, ahead: bool) -> None:
+        """Run the steps of a sample in order.
+
+        Args:
+            ahead: Stop before the first step that has to run in the worker's main thread.
+        """
+        record = attempt.record
+        if record.started_at is None:
+            record.started_at = time.time()
+        steps = self._steps(attempt)
+        stage: Stage = "preprocess"
+        try:
+            while attempt.error is None and attempt.next_step < len(steps):
+                stage, local, step = steps[attempt.next_step]
+                if ahead and local:
+                    return
+                step()
+                attempt.next_step += 1
+        except SampleError as error:
+            attempt.error = error
+        except BudgetExhausted as error:
+            attempt.error = SampleError(stage, error.message, error.type_name)
+            attempt.stop = error.message
+        except CallError as error:
+            attempt.error = SampleError(stage, error.message, error.type_name)
+        self._complete(attempt)
+
+    def _steps(self, attempt: Attempt) -> list[tuple[Stage, bool, Callable[[], None]]]:
+        task, candidate = attempt.task, attempt.candidate
+        local = candidate.kind == "hook" or (candidate.kind == "python" and not candidate.is_async)
+        steps: list[tuple[Stage, bool, Callable[[], None]]] = [("preprocess", False, lambda: self._prepare(attempt))]
+        for grader in task.graders:
+            if hasattr(grader, "check_row"):
+                steps.append(("preprocess", False, lambda grader=grader: self._check_row(attempt, grader)))  # type: ignore[misc]
+        steps.append(("generate", local, lambda: self._generate(attempt)))
+        steps.append(("extract", False, lambda: self._extract(attempt)))
+        for grader in task.graders:
+            in_worker = isinstance(grader, CustomGrader)
+            steps.append(("grade", in_worker, lambda grader=grader: self._grade(attempt, grader)))  # type: ignore[misc]
+        return steps
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _prepare(self, attempt: Attempt) -> None:
+        task, record = attempt.task, attempt.record
+        row = task.rows[record.sample_index]
+        record.dataset_row = row
+        attempt.row = row = self.row_of(task, record.sample_index, row)
+        record.dataset_row = row
+        context = row if task.choices is None else {**row, "choices": task.choices}
+        if task.target is not None:
+            record.target = task.target.render(context)
+        if task.prompt is not None:
+            prompt = task.prompt.render(context)
+            if task.fewshot is not None:
+                prompt = task.fewshot.prefix(
+                    record.sample_index, record.id, lambda i: self.row_of(task, i, task.rows[i])
+                ) + prompt
+            record.prompt = prompt
+        else:
+            messages = row.get("messages")
+            if not isinstance(messages, list) or not messages:
+                raise SampleError("preprocess", "the row has no `messages` and the task has no prompt_template.")
+            attempt.messages = messages
+            record.prompt = prompt_of(messages)
+
+    def row_of(self, task: TaskPlan, index: int, row: dict[str, Any]) -> dict[str, Any]:
+        """Return the row after a row preprocessor; without one, the row itself."""
+        if task.row_program is None:
+            return row
+        return transform_row(
+            self.sandbox,
+            task.row_program,
+            row,
+            task.ids[index],
+            task.preprocess_timeout_s,
+            task.preprocess_memory_mb,
+        )
+
+    def _check_row(self, attempt: Attempt, grader: Any) -> None:
+        grader.check_row(attempt.row, self._scope(attempt))
+
+    def _generate(self, attempt: Attempt) -> None:
+        task, candidate, record = attempt.task, attempt.candidate, attempt.record
+        text: Any
+        if candidate.kind == "recorded":
+            text = self._recorded(attempt)
+        elif candidate.kind == "provider":
+            generation = self._scope(attempt).generate(
+                candidate.name, prompt=record.prompt, messages=attempt.messages, generation=task.generation
+            )
+            text = generation.output_text
+            record.response_id = generation.response_id
+            record.notes += list(generation.notes)
+        else:
+            text = self._application(attempt)
+        answer, _, unclosed = split_reasoning(text)
+        if unclosed:
+            record.notes.append("the reasoning block was never closed; the output is empty")
+        stops = task.generation.get("stop")
+        record.output_text = cut_at_stop(answer, stops) if stops else answer
+
+    def _recorded(self, attempt: Attempt) -> str:
+        column = attempt.candidate.column
+        try:
+            value = lookup(attempt.row, column)
+        except KeyError:
+            value = None
+        if value is None:
+            raise SampleError(
+                "generate", f'the row has no recorded answer: column "{column}" is missing or null.', "MissingAnswer"
+            )
+        return value if isinstance(value, str) else to_text(value)
+
+    def _application(self, attempt: Attempt) -> str:
+        candidate, record = attempt.candidate, attempt.record
+        try:
+            if candidate.kind == "hook":
+                request = {
+                    "prompt": record.prompt,
+                    "messages": attempt.messages,
+                    "generation": attempt.task.generation,
+                    "row": attempt.row,
+                    "task_id": record.task_id,
+                    "sample_id": record.id,
+                    "epoch": record.epoch,
+                }
+                said = self.generate_hook(candidate.name, request)
+                if said is None:
+                    raise SampleError(
+                        "generate",
+                        f"no provider is called {candidate.name.partition(':')[0]!r}, and no "
+                        f"pytest_evalgrader_generate hook answered for {candidate.name!r}.",
+                        "UnknownModel",
+                    )
+            else:
+                assert candidate.function is not None
+                given = attempt.messages if record.prompt is None else record.prompt
+                said = candidate.function(given, attempt.row)
+                if asyncio.iscoroutine(said):
+                    said = self._applications.run(said)
+        except (SampleError, CallError):
+            raise
+        except Exception as error:  # whatever the application under test raises is that sample's error
+            raise SampleError(
+                "generate", f"{candidate.name} raised {type(error).__name__}: {error}", type(error).__name__
+            ) from error
+        if isinstance(said, dict):
+            record.response_id = said.get("response_id") if isinstance(said.get("response_id"), str) else None
+            said = said.get("output_text")
+        if not isinstance(said, str):
+            raise SampleError(
+                "generate",
+                f'{candidate.name} returned {type(said).__name__}; expected text or {{"output_text": text}}.',
+                "WrongType",
+            )
+        return said
+
+    def _extract(self, attempt: Attempt) -> None:
+        task, record = attempt.task, attempt.record
+        assert record.output_text is not None
+        record.extracted_output = task.extract(record.output_text)
+        attempt.sample = {
+            "output_text": record.output_text,
+            "extracted_output": record.extracted_output,
+            "model": record.model,
+            "prompt": record.prompt,
+            "task_id": record.task_id,
+            "run_id": record.run_id,
+            "sample_id": record.id,
+        }
+        choices = task.choices if task.choices is not None else attempt.row.get("choices")
+        attempt.item = {
+            **attempt.row,
+            "prompt": record.prompt,
+            "target": record.target,
+            "reference_answer": record.target,
+            "task_id": record.task_id,
+            "choices": [] if choices is None else choices,
+        }
+
+    def _grade(self, attempt: Attempt, grader: Any) -> None:
+        if isinstance(grader, PythonGrader):
+            calls = None
+            if grader.model_access:
+                task = attempt.task
+                calls = self._scope(attempt).ctx(
+                    judge_model=task.judge_model,
+                    embedding_model=task.embedding_model,
+                    max_calls=grader.max_model_calls,
+                )
+            outcome = grader.grade(self.sandbox, attempt.sample, attempt.item, calls)
+        elif isinstance(grader, CustomGrader):
+            outcome = grader.grade(dict(attempt.sample), dict(attempt.item))
+        else:
+            outcome = grader.grade(attempt.sample, attempt.item, attempt.row, self._scope(attempt))
+        if outcome.invalid is None:
+            check_ranges(outcome, attempt.task.ranges)
+        attempt.outcomes.append((grader, outcome))
+
+    def _scope(self, attempt: Attempt) -> Any:
+        if attempt.scope is None:
+            attempt.scope = scope_of(self.gateway(), attempt.task, attempt.record.model, attempt.record.id, attempt.record.epoch)
+        return attempt.scope
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def _complete(self, attempt: Attempt) -> None:
+        task, record = attempt.task, attempt.record
+        record.completed_at = time.time()
+        if attempt.scope is not None:
+            record.usage = dict(attempt.scope.usage)
+            record.calls = list(attempt.scope.calls)
+        for _, outcome in attempt.outcomes:
+            record.printed = (record.printed + outcome.printed)[:PRINTED_LIMIT]
+        if attempt.error is not None:
+            record.outcome = "error"
+            record.scores = {}
+            record.error = {
+                "stage": attempt.error.stage,
+                "type": attempt.error.type_name,
+                "message": attempt.error.message,
+            }
+            return
+        several = len(task.graders) > 1
+        judge: dict[str, Any] = {}
+        for grader, outcome in attempt.outcomes:
+            for key, value in (outcome.judge or {}).items():
+                judge[key if key not in judge else f"{grader.score_ids[0]}.{key}"] = value
+            if outcome.invalid is None:
+                record.scores.update(outcome.scores)
+                record.not_applicable += outcome.not_applicable
+                continue
+            record.invalid = True
+            zeroed = zeros(grader.score_ids if several else task.declared, grader.score_ids[0])
+            record.scores.update(zeroed)
+            record.invalid_scores += list(zeroed)
+            key = "invalid" if "invalid" not in judge else f"{grader.score_ids[0]}.invalid"
+            judge[key] = outcome.invalid.to_dict()
+        record.judge = judge or None
+        attempt.misses = self._misses(attempt)
+        record.outcome = "failed" if record.invalid or attempt.misses else "passed"
+
+    def _misses(self, attempt: Attempt) -> list[tuple[str, float | None, float, bool]]:
+        task, record = attempt.task, attempt.record
+        out: list[tuple[str, float | None, float, bool]] = []
+        for metric in task.metrics.values():
+            limit = metric.sample_threshold
+            if limit is None:
+                continue
+            score = record.scores.get(metric.id)
+            if score is None:
+                missed = metric.id not in record.not_applicable and not task.batch_graders
+            else:
+                missed = not sample_reaches(score, limit, higher_is_better=metric.higher_is_better)
+            if missed:
+                out.append((metric.id, score, limit, metric.higher_is_better))
+        return out
+
+
+def scope_of(gateway: Any, task: TaskPlan, model: str, sample_id: str, epoch: int) -> Any:
+    """Open the call scope of one sample attempt."""
+    return gateway.scope(
+        suite=task.suite,
+        recording=task.recording,
+        task_id=task.id,
+        sample_id=sample_id,
+        model=model,
+        epoch=epoch,
+        suite_limit=task.concurrency,
+    )
+
+
+def prompt_of(messages: list[Any]) -> str:
+    """Show a conversation as text: a single user turn as it is, else each turn behind its role."""
+
+    def content(message: Any) -> str:
+        value = message.get("content") if isinstance(message, dict) else message
+        if isinstance(value, list):
+            return "".join(str(part.get("text", "")) if isinstance(part, dict) else str(part) for part in value)
+        return value if isinstance(value, str) else to_text(value)
+
+    if len(messages) == 1:
+        return content(messages[0])
+    return "\n\n".join(
+        f"{message.get('role', 'user') if isinstance(message, dict) else 'user'}: {content(message)}" for message in messages
+    )
+
+
+def batch_sample(record: SampleRecord) -> dict[str, Any]:
+    """Return what a batch grader sees of a sample."""
+    return {
+        "sample_id": record.id,
+        "task_id": record.task_id,
+        "model": record.model,
+        "prompt": record.prompt,
+        "target": record.target,
+        "output_text": record.output_text,
+        "extracted_output": record.extracted_output,
+        "dataset_row": record.dataset_row,
+        "response_id": record.response_id,
+        "scores": record.scores,
+        "judge": record.judge,
+    }
+
+
+def json_size(value: Any) -> int:
+    """Return the size of a value as ASCII JSON, in bytes."""
+    return len(json.dumps(value))
+
+
+class _ApplicationLoop:
+    """An asyncio loop in a thread of its own, for async applications under test."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    def run(self, coroutine: Any) -> Any:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="evalgrader-applications", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+class _Ahead:
+    """An attempt that runs, or waits to run, ahead of its item."""
+
+    __slots__ = ("attempt", "done", "error", "taken")
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+        self.taken = False
+
+
+class Lookahead:
+    """Runs the samples that come next in threads, so that their model calls overlap.
+
+    Args:
+        pipeline: Runs the samples.
+        concurrency: Model calls that may be in flight; the threads are a few more, since a thread that grades holds
+            no permit.
+        depth: Samples that may be started and not yet taken by their item.
+    """
+
+    def __init__(self, pipeline: Pipeline, concurrency: int, depth: int) -> None:
+        self._pipeline = pipeline
+        self._most_threads = min(concurrency + 8, 256)
+        self._depth = depth
+        self._ahead: dict[Any, _Ahead] = {}
+        self._queue: deque[_Ahead] = deque()
+        self._condition = threading.Condition()
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
+
+    def offer(self, upcoming: Iterable[tuple[Any, Callable[[], Attempt]]]) -> None:
+        """Start what comes next, as far as `depth` allows.
+
+        Args:
+            upcoming: Keys in the order in which the items will run, each with what makes its attempt.
+        """
+        with self._condition:
+            room = self._depth - len(self._ahead)
+            if room <= 0 or self._closed:
+                return
+            for key, make in upcoming:
+                if room <= 0:
+                    break
+                if key in self._ahead:
+                    continue
+                entry = _Ahead(make())
+                self._ahead[key] = entry
+                self._queue.append(entry)
+                room -= 1
+                if self._idle < len(self._queue) and self._threads < self._most_threads:
+                    self._threads += 1
+                    threading.Thread(target=self._work, name="evalgrader-ahead", daemon=True).start()
+            self._condition.notify_all()
+
+    def started(self, key: Any) -> bool:
+        """Say whether a sample was started ahead and not yet taken."""
+        return key in self._ahead
+
+    def take(self, key: Any) -> Attempt | None:
+        """Wait for a sample that was started ahead; None where it was not."""
+        with self._condition:
+            entry = self._ahead.pop(key, None)
+            if entry is None:
+                return None
+            entry.taken = True
+        # In slices, so that a Ctrl-C is seen at once on every platform.
+        while not entry.done.wait(0.5):
+            pass
+        if entry.error is not None:
+            raise entry.error
+        return entry.attempt
+
+    def close(self) -> None:
+        """Start nothing more. Threads that wait for a call are daemons and end with the gateway."""
+        with self._condition:
+            self._closed = True
+            self._queue.clear()
+            self._condition.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._condition:
+                self._idle += 1
+                while not self._queue and not self._closed:
+                    self._condition.wait()
+                self._idle -= 1
+                if self._closed:
+                    return
+                entry = self._queue.popleft()
+            try:
+                self._pipeline.advance(entry.attempt, ahead=True)
+            except BaseException as error:  # handed to the item that waits for this sample
+                entry.error = error
+            finally:
+                entry.done.set()

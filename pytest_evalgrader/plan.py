@@ -1,0 +1,650 @@
+"""From a suite file to what will run: rows, templates, graders, groups. Everything that can be wrong is found here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_evalgrader.data.dataset import Rows, load_rows, lookup, sample_ids
+from pytest_evalgrader.data.extraction import build_extractor
+from pytest_evalgrader.data.fewshot import FewShot
+from pytest_evalgrader.data.template import Template, check_fields
+from pytest_evalgrader.errors import EvalgraderError, Problem, SampleError, SuiteError
+from pytest_evalgrader.gateway.providers import Providers
+from pytest_evalgrader.graders.custom import CustomGrader, import_trusted
+from pytest_evalgrader.graders.python import MIB, PythonBatchGrader, PythonGrader
+from pytest_evalgrader.sandbox.host import Program, Sandbox
+from pytest_evalgrader.suite.loading import LoadedSuite, load_suite
+from pytest_evalgrader.suite.manifest import (
+    BinaryJudgeSpec,
+    CustomSpec,
+    DatasetSpec,
+    EndpointSpec,
+    MetricSpec,
+    PrebuiltJudgeSpec,
+    PreprocessSpec,
+    PythonGraderSpec,
+    TaskSpec,
+)
+
+PREPROCESS_MEMORY_MB = 512
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What the session decides about every suite.
+
+    Args:
+        rootdir: Paths of suites may not leave it.
+        models: Candidates that override the suites' own.
+        limit: Rows of each task.
+        trusted_modules: Modules that suites may run.
+        may_call: Whether model calls may be made (not in replay).
+        providers: The configured providers and endpoints.
+        find_grader: Asks the conftest hooks for a custom grader.
+        answered_by_hook: Whether a conftest hook answers for models of its own.
+        build_graders: False on the controller, where samples are not graded.
+    """
+
+    rootdir: Path
+    models: tuple[str, ...] = ()
+    judge_model: str | None = None
+    embedding_model: str | None = None
+    limit: int | None = None
+    trusted_modules: tuple[str, ...] = ()
+    may_call: bool = True
+    providers: Providers | None = None
+    find_grader: Callable[[str], Callable[..., Any] | None] = lambda key: None
+    answered_by_hook: bool = False
+    build_graders: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model that answers.
+
+    Args:
+        name: As the suite or the command line gives it.
+        kind: recorded | python | provider | hook.
+        column: For `recorded:COLUMN`.
+        function: For `python:module:function`.
+    """
+
+    name: str
+    kind: str
+    column: str = ""
+    function: Callable[..., Any] | None = None
+    is_async: bool = False
+
+
+Grader = Any  # PythonGrader | CustomGrader | BinaryJudge | PrebuiltJudge | ExternalEndpoint
+
+
+@dataclass(slots=True)
+class TaskPlan:
+    """One task, ready to run.
+
+    Args:
+        suite: The suite's path relative to the rootdir.
+        index: Position of the task in its suite.
+        rows: All rows, after a batch preprocessor.
+        count: How many of the rows run.
+        loaded: Rows of the dataset before `limit` (after a batch preprocessor).
+        ids: A sample id for each row.
+    """
+
+    suite: str
+    index: int
+    spec: TaskSpec
+    candidates: tuple[Candidate, ...]
+    rows: Rows
+    count: int
+    ids: list[str]
+    metrics: dict[str, MetricSpec]
+    generation: dict[str, Any]
+    judge_model: str | None
+    embedding_model: str | None
+    concurrency: int | None
+    recording: Path
+    graders: tuple[Grader, ...] = ()
+    batch_graders: tuple[PythonBatchGrader, ...] = ()
+    row_program: Program | None = None
+    preprocess_timeout_s: float = 120.0
+    preprocess_memory_mb: int = PREPROCESS_MEMORY_MB
+    prompt: Template | None = None
+    target: Template | None = None
+    fewshot: FewShot | None = None
+    extract: Callable[[str], str | None] = lambda text: text
+    sources: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return str(self.spec.id)
+
+    @property
+    def epochs(self) -> int:
+        """How many times each row is asked."""
+        return int(self.spec.epochs)
+
+    @property
+    def loaded(self) -> int:
+        """Rows of the task before any limit."""
+        return len(self.rows)
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """Metric ids that an invalid result makes zero: all declared ones whose value comes from samples."""
+        return tuple(key for key, metric in self.metrics.items() if metric.aggregation != "none")
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Declared score ranges by metric id."""
+        return {key: (m.range[0], m.range[1]) for key, m in self.metrics.items() if m.range is not None}
+
+    @property
+    def gate_metrics(self) -> list[MetricSpec]:
+        """The metrics that have a gate item."""
+        return [
+            metric
+            for metric in self.metrics.values()
+            if metric.threshold is not None or (metric.sample_threshold is not None and self.batch_graders)
+        ]
+
+    def sample_id(self, index: int, epoch: int) -> str:
+        """Name a sample within its group."""
+        return self.ids[index] if self.epochs == 1 else f"{self.ids[index]}-e{epoch}"
+
+    def keys(self) -> Iterator[tuple[int, int]]:
+        """All samples of a group in the plan's order, as (row index, epoch)."""
+        for index in range(self.count):
+            for epoch in range(1, self.epochs + 1):
+                yield index, epoch
+
+    @property
+    def choices(self) -> list[Any] | None:
+        """The task's choices, or None."""
+        return self.spec.choices
+
+
+@dataclass(slots=True)
+class SuitePlan:
+    """One suite, ready to run."""
+
+    loaded: LoadedSuite
+    tasks: tuple[TaskPlan, ...]
+    warnings: list[str]
+
+    @property
+    def relpath(self) -> str:
+        """Path of the suite relative to the rootdir, with forward slashes."""
+        return str(self.loaded.relpath)
+
+
+def load_plan(path: Path, options: PlanOptions, sandbox: Sandbox) -> SuitePlan:
+    """Load a suite and everything it names.
+
+    Raises:
+        SuiteError: With all problems of the suite, its datasets, templates and graders.
+    """
+    loaded = load_suite(path, rootdir=options.rootdir)
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    tasks = []
+    for index in range(len(loaded.spec.tasks)):
+        builder = _TaskBuilder(loaded, index, options, sandbox)
+        task = builder.build()
+        problems += builder.problems
+        warnings += builder.warnings
+        if task is not None:
+            tasks.append(task)
+    if problems:
+        raise SuiteError(list(dict.fromkeys(problems)))
+    return SuitePlan(loaded, tuple(tasks), warnings)
+
+
+class _TaskBuilder:
+    """Builds one task and collects its problems instead of stopping at the first."""
+
+    def __init__(self, loaded: LoadedSuite, index: int, options: PlanOptions, sandbox: Sandbox) -> None:
+        self.loaded = loaded
+        self.index = index
+        self.options = options
+        self.sandbox = sandbox
+        self.spec: TaskSpec = loaded.spec.tasks[index]
+        self.problems: list[Problem] = []
+        self.warnings: list[str] = []
+        self.place = f"tasks[{index}]"
+
+    def where(self, below: str = "") -> str:
+        return f"{self.loaded.relpath}: {self.place}{below}"
+
+    def attempt(self, build: Callable[[], Any]) -> Any:
+        """Run a step; its problems are kept and None is returned."""
+        try:
+            return build()
+        except SuiteError as error:
+            self.problems += error.problems
+        except EvalgraderError as error:
+            self.problems.append(Problem(self.where(), str(error)))
+        return None
+
+    def build(self) -> TaskPlan | None:
+        spec, options = self.spec, self.options
+        run = self.loaded.spec.run
+        rows = self.attempt(self.load_rows)
+        ids: list[str] = []
+        if rows is not None:
+            found = self.attempt(lambda: sample_ids(rows, spec.dataset.id_column))
+            if found is not None:
+                ids, warned = found
+                self.warnings += [f"{self.where()}: {text}" for text in warned]
+        candidates = self.candidates(rows)
+        generation = run.generation.merged(spec.generation) if run.generation else spec.generation
+        limit = options.limit if options.limit is not None else run.max_samples_per_task
+        task = TaskPlan(
+            suite=str(self.loaded.relpath),
+            index=self.index,
+            spec=spec,
+            candidates=tuple(candidates),
+            rows=rows if rows is not None else Rows.from_list([], where=self.where()),
+            count=0 if rows is None else len(rows) if limit is None else min(limit, len(rows)),
+            ids=ids,
+            metrics={metric.id: metric for metric in spec.metrics},
+            generation=generation.to_dict() if generation is not None else {},
+            judge_model=options.judge_model or run.judge_model,
+            embedding_model=options.embedding_model or run.embedding_model,
+            concurrency=run.concurrency,
+            recording=self.loaded.path.parent / "recordings" / f"{self.loaded.path.stem}.jsonl",
+        )
+        self.templates(task, rows)
+        task.extract = self.attempt(lambda: build_extractor(spec.output_extraction)) or (lambda text: text)
+        self.graders(task, rows)
+        if rows is not None:
+            task.digests["dataset"] = rows.digest
+        return None if self.problems else task
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def load_rows(self) -> Rows:
+        spec: DatasetSpec = self.spec.dataset
+        rows = load_rows(
+            spec, resolve=self.loaded.resolve, rootdir=self.options.rootdir, where=self.where(".dataset")
+        )
+        if not len(rows):
+            raise SuiteError([Problem(self.where(".dataset"), "the dataset has no rows; an eval over nothing cannot pass.")])
+        pre = self.spec.preprocess
+        if pre is not None and pre.contract == "batch":
+            rows = self.preprocess_batch(rows, pre)
+        return rows
+
+    def program(self, spec: Any, place: str, functions: tuple[str, ...]) -> Program:
+        source = self.loaded.source_of(spec, place)
+        return Program(source=source.text, filename=source.filename, functions=functions)
+
+    def preprocess_batch(self, rows: Rows, pre: PreprocessSpec) -> Rows:
+        place = f"{self.place}.preprocess"
+        program = self.program(pre, place, ("transform_batch",))
+        problems = self.sandbox.check(program)
+        if problems:
+            raise SuiteError(problems)
+        given = list(rows)
+        size = sum(len(json.dumps(row)) for row in given)
+        result = self.sandbox.run(
+            program,
+            "transform_batch",
+            [given],
+            shape="rows",
+            timeout_s=pre.timeout_seconds,
+            memory_mb=pre.memory_mb + 24 * size // MIB,
+            seed=self.spec.id,
+            calls=None,
+            max_result_bytes=16 * MIB + 8 * size,
+        )
+        self.sandbox.retire(program)
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
+        value = preprocessed(result, f"{self.where('.preprocess')}: transform_batch", list, pre.timeout_seconds, pre.memory_mb)
+        if not value:
+            raise SuiteError(
+                [Problem(self.where(".preprocess"), f"transform_batch dropped all {len(given)} rows; nothing is left to ask.")]
+            )
+        for n, row in enumerate(value):
+            if not isinstance(row, dict):
+                raise SuiteError(
+                    [
+                        Problem(
+                            self.where(".preprocess"),
+                            f"transform_batch returned {type(row).__name__} as row {n}; every row must be an object.",
+                        )
+                    ]
+                )
+        return Rows.from_list(value, where=f"{self.where('.preprocess')} row")
+
+    # -- candidates ---------------------------------------------------------------------------------------------
+
+    def candidates(self, rows: Rows | None) -> list[Candidate]:
+        from_command_line = bool(self.options.models)
+        names = self.options.models or self.spec.models or self.loaded.spec.run.models or ()
+        if not names:
+            self.problems.append(
+                Problem(
+                    self.where(),
+                    "no model is named. Set run.models in the suite (or models on the task), or give --evals-model.",
+                )
+            )
+        place = ".models" if self.spec.models and not from_command_line else ""
+        out = []
+        for name in dict.fromkeys(names):
+            candidate = self.attempt(lambda name=name: self.candidate(name, rows, place, from_command_line))
+            if candidate is not None:
+                out.append(candidate)
+        return out
+
+    def candidate(self, name: str, rows: Rows | None, place: str, from_command_line: bool) -> Candidate:
+        provider, _, rest = name.partition(":")
+        where = self.where(place)
+        if provider == "recorded" and rest:
+            if rows is not None:
+                self.check_column(rest, rows, where)
+            return Candidate(name, "recorded", column=rest)
+        if provider == "python" and rest:
+            function = import_trusted(
+                rest, self.options.trusted_modules, where=where, check_trust=not from_command_line
+            )
+            return Candidate(name, "python", function=function, is_async=_is_async(function))
+        providers = self.options.providers
+        if providers is not None and not providers.knows(name):
+            if self.options.answered_by_hook:
+                return Candidate(name, "hook")
+            raise SuiteError([Problem(where, providers.unknown_message(name))])
+        if providers is not None:
+            found = providers.check_model(name, may_call=self.options.may_call)
+            if found:
+                raise SuiteError([Problem(where, text) for text in found])
+        return Candidate(name, "provider")
+
+    def check_column(self, column: str, rows: Rows, where: str) -> None:
+        """A recorded column that no row has is an error; row preprocessors may still add it, so ask them."""
+        for row in self.rows_to_look_at(rows):
+            try:
+                lookup(row, column)
+            except KeyError:
+                continue
+            return
+        import difflib
+
+        near = difflib.get_close_matches(column, rows.columns, n=1)
+        hint = f' Did you mean "recorded:{near[0]}"?' if near else ""
+        raise SuiteError(
+            [
+                Problem(
+                    where,
+                    f'no row has the column "{column}" that recorded:{column} reads.{hint} '
+                    f"Columns: {', '.join(list(rows.columns)[:20])}.",
+                )
+            ]
+        )
+
+    def rows_to_look_at(self, rows: Rows) -> Iterator[dict[str, Any]]:
+        """Rows as loaded and, with a row preprocessor, as it returns them (lazily: the first that fits ends it)."""
+        yield from rows
+        pre = self.spec.preprocess
+        if pre is not None and pre.contract == "row":
+            program = self.attempt(lambda: self.program(pre, f"{self.place}.preprocess", ("transform",)))
+            if program is None or self.sandbox.check(program):
+                return
+            for index in range(len(rows)):
+                try:
+                    yield transform_row(self.sandbox, program, rows[index], str(index), pre.timeout_seconds, pre.memory_mb)
+                except SampleError:
+                    continue
+
+    # -- templates ----------------------------------------------------------------------------------------------
+
+    def templates(self, task: TaskPlan, rows: Rows | None) -> None:
+        spec = self.spec
+        if spec.preprocess is not None and spec.preprocess.contract == "row":
+            pre = spec.preprocess
+            program = self.attempt(lambda: self.program(pre, f"{self.place}.preprocess", ("transform",)))
+            if program is not None:
+                self.problems += self.sandbox.check(program)
+                task.row_program = program
+                task.preprocess_timeout_s = pre.timeout_seconds
+                task.preprocess_memory_mb = pre.memory_mb
+        extra = {} if spec.choices is None else {"choices": spec.choices}
+        templates = []
+        for name in ("prompt_template", "target_template"):
+            text = getattr(spec, name)
+            if text is None:
+                continue
+            template = self.attempt(lambda text=text, name=name: Template(text, where=self.where(f".{name}")))
+            if template is not None:
+                templates.append(template)
+                setattr(task, "prompt" if name == "prompt_template" else "target", template)
+        if rows is not None and templates:
+            self.problems += check_fields(templates, _Lazy(lambda: self.rows_to_look_at(rows)), extra)
+        if spec.prompt_template is None and rows is not None and not any(
+            "messages" in row for row in self.rows_to_look_at(rows)
+        ):
+            self.problems.append(
+                Problem(
+                    self.where(),
+                    "there is no prompt: set prompt_template, or give the rows a `messages` column. "
+                    f"Columns: {', '.join(list(rows.columns)[:20])}.",
+                )
+            )
+        if spec.fewshot is not None and rows is not None:
+            task.fewshot = self.attempt(lambda: self.few_shot(task, rows))
+
+    def few_shot(self, task: TaskPlan, rows: Rows) -> FewShot:
+        spec = self.spec.fewshot
+        own = None
+        if spec.dataset is not None:
+            own = load_rows(
+                spec.dataset,
+                resolve=self.loaded.resolve,
+                rootdir=self.options.rootdir,
+                where=self.where(".fewshot.dataset"),
+            )
+        return FewShot(
+            spec,
+            rows=own if own is not None else rows,
+            own_dataset=own is None,
+            prompt_template=self.spec.prompt_template,
+            target_template=self.spec.target_template,
+            where=self.where(".fewshot"),
+            extra={} if self.spec.choices is None else {"choices": self.spec.choices},
+        )
+
+    # -- graders ------------------------------------------------------------------------------------------------
+
+    def graders(self, task: TaskPlan, rows: Rows | None) -> None:
+        several = len(self.spec.grader_list) > 1 or self.spec.graders is not None
+        graders: list[Grader] = []
+        batch: list[PythonBatchGrader] = []
+        for n, spec in enumerate(self.spec.grader_list):
+            place = f"{self.place}.graders[{n}]" if several else f"{self.place}.grader"
+            if isinstance(spec, PythonGraderSpec):
+                self.python_grader(spec, place, task, graders, batch)
+            elif self.options.build_graders:
+                grader = self.attempt(lambda spec=spec, place=place: self.other_grader(spec, place))
+                if grader is not None:
+                    if hasattr(grader, "check_rows") and rows is not None:
+                        self.problems += self.attempt(
+                            lambda grader=grader: grader.check_rows(_Lazy(lambda: self.rows_to_look_at(rows)))
+                        ) or []
+                    graders.append(grader)
+        task.graders = tuple(graders)
+        task.batch_graders = tuple(batch)
+
+    def python_grader(
+        self,
+        spec: PythonGraderSpec,
+        place: str,
+        task: TaskPlan,
+        graders: list[Grader],
+        batch: list[PythonBatchGrader],
+    ) -> None:
+        execution = spec.execution or {"sample": "per_sample", "batch": "aggregate"}.get(spec.contract)
+        program = self.attempt(lambda: self.program(spec, place, ("grade",)))
+        if program is None:
+            return
+        if execution is None:  # model_backed: whichever function is there, `grade` if both
+            bound = self.sandbox.bindings(program, ("grade", "grade_batch"))
+            execution = "aggregate" if "grade" not in bound and "grade_batch" in bound else "per_sample"
+        name = "grade_batch" if execution == "aggregate" else "grade"
+        program = Program(source=program.source, filename=program.filename, functions=(name,))
+        task.sources[program.filename] = program.source
+        if self.options.build_graders:
+            self.problems += self.sandbox.check(program)
+        access = spec.model_access or ("mka1" if spec.contract == "model_backed" else "none")
+        made = {
+            "program": program,
+            "place": place,
+            "metric_id": spec.metric_id,
+            "timeout_s": float(spec.timeout_seconds),
+            "memory_mb": spec.memory_mb,
+            "model_access": access == "mka1",
+            "max_model_calls": spec.max_model_calls,
+        }
+        if name == "grade":
+            graders.append(PythonGrader(**made))
+        else:
+            batch.append(PythonBatchGrader(**made))
+
+    def other_grader(self, spec: Any, place: str) -> Grader:
+        where = f"{self.loaded.relpath}: {place}"
+        options = self.options
+        if isinstance(spec, CustomSpec):
+            if spec.function is not None:
+                function = import_trusted(spec.function, options.trusted_modules, where=f"{where}.function")
+            else:
+                found = options.find_grader(spec.key)
+                if found is None:
+                    raise SuiteError(
+                        [
+                            Problem(
+                                where,
+                                f'no grader is registered under the key "{spec.key}". Name a "function", or return one '
+                                "from the hook pytest_evalgrader_grader(key) in conftest.py.",
+                            )
+                        ]
+                    )
+                function = found
+            return CustomGrader(function, place, spec.metric_id or spec.key)
+        if isinstance(spec, BinaryJudgeSpec):
+            from pytest_evalgrader.graders.judge import BinaryJudge
+
+            self.check_judge(spec.judge_model, where)
+            return BinaryJudge(spec, where=where)
+        if isinstance(spec, PrebuiltJudgeSpec):
+            from pytest_evalgrader.graders.rag import PrebuiltJudge
+
+            self.check_judge(spec.judge_model, where)
+            return PrebuiltJudge(spec, where=where)
+        if isinstance(spec, EndpointSpec):
+            from pytest_evalgrader.graders.endpoint import ExternalEndpoint
+
+            return ExternalEndpoint(spec, where=where, providers=options.providers)
+        raise SuiteError([Problem(where, f"graders of type {spec.type!r} are not known.")])
+
+    def check_judge(self, own: str | None, where: str) -> None:
+        """A judge needs a model that the configuration knows."""
+        name = own or self.options.judge_model or self.loaded.spec.run.judge_model
+        if name is None:
+            raise SuiteError(
+                [
+                    Problem(
+                        where,
+                        "the judge has no model. Set judge_model on the grader or in run, or give --evals-judge-model.",
+                    )
+                ]
+            )
+        providers = self.options.providers
+        if providers is None:
+            return
+        if not providers.knows(name):
+            raise SuiteError([Problem(where, providers.unknown_message(name))])
+        found = providers.check_model(name, may_call=self.options.may_call)
+        if found:
+            raise SuiteError([Problem(where, text) for text in found])
+
+
+class _Lazy:
+    """An iterable that starts anew each time."""
+
+    def __init__(self, make: Callable[[], Iterator[dict[str, Any]]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self._make()
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    import inspect
+
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def transform_row(
+    sandbox: Sandbox, program: Program, row: dict[str, Any], seed: str, timeout_s: float, memory_mb: int
+) -> dict[str, Any]:
+    """Run a row preprocessor on one row.
+
+    Raises:
+        SampleError: At stage preprocess.
+    """
+    size = len(json.dumps(row))
+    result = sandbox.run(
+        program,
+        "transform",
+        [row],
+        shape="row",
+        timeout_s=timeout_s,
+        memory_mb=memory_mb + 24 * size // MIB,
+        seed=seed,
+        calls=None,
+        max_result_bytes=16 * MIB + 8 * size,
+    )
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    try:
+        value: dict[str, Any] = preprocessed(result, "transform", dict, timeout_s, memory_mb)
+    except SuiteError as error:
+        name = result.error["type"] if result.error else "PreprocessError"
+        raise SampleError("preprocess", error.problems[0].message, str(name)) from None
+    return value
+
+
+def preprocessed(result: Any, what: str, kind: type, timeout_s: float, memory_mb: int) -> Any:
+    """Take the value of a preprocessor's run.
+
+    Raises:
+        SuiteError: It failed, or returned something else than `kind`.
+    """
+    where, _, name = what.rpartition(": ")
+    if result.status == "returned":
+        value = (result.value or {}).get("value")
+        problem = (result.value or {}).get("problem")
+        if problem is None and isinstance(value, kind):
+            return value
+        expected = "an object (the row)" if kind is dict else "a list of objects (the rows)"
+        got = problem or f"it returned {(result.value or {}).get('type', type(value).__name__)}"
+        raise SuiteError([Problem(where, f"{name}: {got}; expected {expected}.")])
+    if result.status == "raised":
+        error: Mapping[str, Any] = result.error or {}
+        frames: Sequence[Mapping[str, Any]] = error.get("traceback") or ()
+        at = f" at {frames[-1]['file']}:{frames[-1]['line']}" if frames else ""
+        raise SuiteError([Problem(where, f"{name} raised {error.get('type')}: {error.get('message')}{at}")])
+    words = {
+        "timeout": f"reached timeout_seconds={timeout_s:g} and was stopped",
+        "memory": f"needed more than memory_mb={memory_mb} and was stopped",
+        "too_large": "returned more than fits (its result is bounded by 8 times its input plus 16 MiB)",
+    }
+    raise SuiteError([Problem(where, f"{name} {words.get(result.status, 'ended its process without a result')}.")])

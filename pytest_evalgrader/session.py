@@ -1,0 +1,805 @@
+"""The eval session: collection's plans, records over reports, the controller's state, running the gates."""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+import pytest_evalgrader
+from pytest_evalgrader.aggregate import Group, GroupKey
+from pytest_evalgrader.collection import SESSION_KEY, GateItem, SampleItem, SuiteFile, TaskNode, encode, sample_names
+from pytest_evalgrader.errors import SuiteError
+from pytest_evalgrader.gates import GateVerdict
+from pytest_evalgrader.gateway.providers import load_providers
+from pytest_evalgrader.options import DEFAULT_CONCURRENCY, Settings, read_settings
+from pytest_evalgrader.pipeline import Attempt, Lookahead, Pipeline
+from pytest_evalgrader.plan import PlanOptions, SuitePlan, load_plan
+from pytest_evalgrader.records import SampleRecord
+from pytest_evalgrader.reporting import failures, junit, terminal
+from pytest_evalgrader.reporting.files import RunWriter
+from pytest_evalgrader.reporting.safetext import one_line
+from pytest_evalgrader.sandbox.host import Sandbox, SandboxUnavailable
+from pytest_evalgrader.suite.loading import read_suite_text
+
+RECORD_ATTRIBUTE = "evalgrader_record"
+
+
+def start(config: pytest.Config) -> None:
+    """Register the eval session of this process.
+
+    Raises:
+        pytest.UsageError: An option is wrong, or options do not go together.
+    """
+    settings = read_settings(config)
+    distributed = config.getoption("dist", "no") != "no" and (
+        bool(config.getoption("tx", None)) or bool(config.getoption("numprocesses", None))
+    )
+    worker = hasattr(config, "workerinput")
+    if config.getoption("dist", "no") == "each":
+        raise pytest.UsageError(
+            "--dist each runs every sample once for each worker, and would pay for each: choose load, worksteal, "
+            "loadscope, loadfile or loadgroup."
+        )
+    if settings.sandbox == "off" and (distributed or worker):
+        raise pytest.UsageError(
+            "--evals-sandbox=off runs graders in the pytest process itself, for --pdb; use it without -n."
+        )
+    session = EvalSession(config, settings, worker=worker)
+    config.stash[SESSION_KEY] = session
+    config.pluginmanager.register(session, "evalgrader-session")
+
+
+class EvalSession:
+    """Everything an eval run holds in one process; its pytest hooks delegate to the modules below."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, *, worker: bool) -> None:
+        self.config = config
+        self.settings = settings
+        self.worker = worker
+        given: dict[str, Any] = getattr(config, "workerinput", {}).get("evalgrader", {})
+        self.run_id: str = given.get("run_id") or f"run_{uuid.uuid4().hex[:16]}"
+        self.created_at = time.time()
+        self._link: dict[str, Any] = given.get("link", {})
+        try:
+            self.sandbox = Sandbox(settings.sandbox)
+        except SandboxUnavailable as error:
+            raise pytest.UsageError(str(error)) from None
+        try:
+            self.providers = load_providers(self._pyproject())
+        except SuiteError as error:
+            raise pytest.UsageError(str(error)) from None
+        self._gateway: Any = None
+        self._permits: Any = None
+        self._permit_server: Any = None
+        self._gateway_lock = threading.Lock()
+        self.pipeline = Pipeline(self.sandbox, self.gateway, self.run_id, self._ask_generate_hook)
+        self.lookahead: Lookahead | None = None
+        self._queue: _ItemQueue | None = None
+        self._plans: dict[Path, SuitePlan | SuiteError] = {}
+        self._skips: dict[GroupKey, bool] = {}
+        self._suite_dir: Path = config.rootpath
+        # The controller's side.
+        self.groups: dict[GroupKey, Group] = {}
+        self.writer: RunWriter | None = None
+        self._selected: list[str] | None = None
+        self._gate_items: list[GateItem] = []
+        self._running_gates = False
+        self._verdicts: dict[GroupKey, list[GateVerdict]] = {}
+        self._stopped = ""
+        self.run: dict[str, Any] | None = None
+        self._session: pytest.Session | None = None
+
+    # -- set-up -------------------------------------------------------------------------------------------------
+
+    def _pyproject(self) -> Path | None:
+        path = self.config.rootpath / "pyproject.toml"
+        return path if path.is_file() else None
+
+    @property
+    def concurrency(self) -> int:
+        """Model calls in flight over the whole run."""
+        return self.settings.concurrency or DEFAULT_CONCURRENCY
+
+    def plan(self, path: Path) -> SuitePlan:
+        """Load a suite once in this process.
+
+        Raises:
+            SuiteError: With all its problems.
+        """
+        found = self._plans.get(path)
+        if found is None:
+            try:
+                found = load_plan(path, self._plan_options(path), self.sandbox)
+            except SuiteError as error:
+                found = error
+            self._plans[path] = found
+        if isinstance(found, SuiteError):
+            raise found
+        return found
+
+    def _plan_options(self, path: Path) -> PlanOptions:
+        settings = self.settings
+        hooks = self._hooks(path.parent)
+        rootdir = self.config.rootpath
+        return PlanOptions(
+            rootdir=rootdir if path.is_relative_to(rootdir) else path.parent,
+            models=settings.models,
+            judge_model=settings.judge_model,
+            embedding_model=settings.embedding_model,
+            limit=settings.limit,
+            trusted_modules=settings.trusted_modules,
+            may_call=settings.calls != "replay",
+            providers=self.providers,
+            find_grader=lambda key: hooks.pytest_evalgrader_grader(key=key),
+            answered_by_hook=bool(hooks.pytest_evalgrader_generate.get_hookimpls()),
+            build_graders=not self._distributed,
+        )
+
+    def _hooks(self, folder: Path) -> Any:
+        """Return the hooks as a suite in this folder sees them, with the conftests of its folders."""
+        return self._session.gethookproxy(folder) if self._session is not None else self.config.hook
+
+    def _ask_generate_hook(self, model: str, request: dict[str, Any]) -> Any:
+        return self._hooks(self._suite_dir).pytest_evalgrader_generate(model=model, request=request)
+
+    @property
+    def _distributed(self) -> bool:
+        """Whether this process is the controller of xdist workers."""
+        return not self.worker and self.config.pluginmanager.hasplugin("dsession")
+
+    def gateway(self) -> Any:
+        """Return the process's gateway; made at the first call."""
+        with self._gateway_lock:
+            if self._gateway is None:
+                from pytest_evalgrader.gateway.client import Gateway
+
+                self._gateway = Gateway(
+                    providers=self.providers,
+                    permits=self._make_permits(),
+                    calls=self.settings.calls,
+                )
+            return self._gateway
+
+    # -- hooks: session -----------------------------------------------------------------------------------------
+
+    def pytest_report_header(self) -> list[str]:
+        """Name the sandbox's layers and the calls mode."""
+        return terminal.header_lines(
+            layers=self.sandbox.layers,
+            missing=self.sandbox.missing,
+            sandbox=self.settings.sandbox,
+            calls=self.settings.calls,
+            max_calls=self.settings.max_calls,
+        )
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Open the run's files before the first record."""
+        self._session = session
+        if not self.worker and not self.config.option.collectonly:
+            try:
+                self.writer = RunWriter(self.settings.output)
+            except OSError as error:
+                raise pytest.UsageError(f"--evals-output: {error}") from None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """End the children and the calls of this process."""
+        self.close()
+
+    def pytest_unconfigure(self) -> None:
+        """End what a session that never started left."""
+        self.close()
+
+    def close(self) -> None:
+        """End threads, children and calls; safe to call twice."""
+        if self.lookahead is not None:
+            self.lookahead.close()
+        if self._gateway is not None:
+            self._gateway.close()
+            self._gateway = None
+        if self._permit_server is not None:
+            self._permit_server.close()
+            self._permit_server = None
+        self.pipeline.close()
+        self.sandbox.close()
+        if self.writer is not None:
+            self.writer.close()
+
+    # -- hooks: collection --------------------------------------------------------------------------------------
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> SuiteFile | None:
+        """Collect the JSON files that are suites."""
+        if file_path.suffix != ".json":
+            return None
+        self._session = parent.session
+        named = parent.session.isinitpath(file_path)
+        try:
+            kind = read_suite_text(file_path, named=named)
+        except SuiteError as error:
+            self._plans[file_path] = error  # shown when the node is collected
+            kind = "suite"
+        return SuiteFile.from_parent(parent, path=file_path) if kind == "suite" else None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, object, object]:
+        """Bring the samples that a selected gate needs, and put the gates last; outside of all other plugins."""
+        result = yield
+        self._select(items)
+        return result
+
+    def _select(self, items: list[pytest.Item]) -> None:
+        gates = [item for item in items if isinstance(item, GateItem)]
+        samples = [item for item in items if isinstance(item, SampleItem)]
+        present: dict[tuple[int, str], set[SampleItem]] = {}
+        nodes: dict[int, TaskNode] = {}
+        for sample in samples:
+            present.setdefault((id(sample.parent), sample.candidate.name), set()).add(sample)
+            nodes[id(sample.parent)] = sample.parent
+        last_failed = bool(self.config.getoption("lf", False))
+        brought: list[SampleItem] = []
+        wanted = {(id(gate.parent), gate.candidate.name): gate.parent for gate in gates}
+        nodes.update({id(gate.parent): gate.parent for gate in gates})
+        failed_batches = self._failed_batches(items) if last_failed else {}
+        wanted.update(failed_batches)
+        for (node_id, model), node in wanted.items():
+            chosen = present.get((node_id, model), set())
+            if not chosen or last_failed:
+                brought += [s for s in node.samples if s.candidate.name == model and s not in chosen]
+        if brought:
+            self._forget_deselected(brought)
+        others = [item for item in items if not isinstance(item, GateItem)]
+        items[:] = [*others, *brought, *gates]
+        gated = {(id(gate.parent), gate.candidate.name) for gate in gates}
+        for node_id, node in nodes.items():
+            for candidate in node.task.candidates:
+                skips = float(node.task.spec.allow_errors) > 0 and (node_id, candidate.name) in gated
+                self._skips[(node.task.suite, node.task.id, candidate.name)] = skips
+        if not self.worker and not self._distributed:
+            self._gate_items = gates
+            self._plan_groups([*samples, *brought], gates)
+
+    def _failed_batches(self, items: list[pytest.Item]) -> dict[tuple[int, str], TaskNode]:
+        """Find the groups whose own batch item failed last time: it is made during a run, so `--lf` cannot see it."""
+        plugin = self.config.pluginmanager.get_plugin("lfplugin")
+        failed = {str(node_id) for node_id in getattr(plugin, "lastfailed", ())}
+        batches = [node_id for node_id in failed if "::batch[" in node_id]
+        if not batches or self._session is None:
+            return {}
+        out: dict[tuple[int, str], TaskNode] = {}
+        for node in _task_nodes(self._session):
+            for candidate in node.task.candidates:
+                if f"{node.nodeid}::batch[{encode(candidate.name)}]" in batches:
+                    out[(id(node), candidate.name)] = node
+        return out
+
+    def _forget_deselected(self, brought: Iterable[SampleItem]) -> None:
+        """Take the items that came back out of the terminal's count of deselected ones."""
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        deselected = getattr(reporter, "stats", {}).get("deselected") if reporter is not None else None
+        if deselected:
+            back = set(brought)
+            deselected[:] = [item for item in deselected if item not in back]
+
+    def _plan_groups(self, samples: list[SampleItem], gates: list[GateItem]) -> None:
+        chosen: dict[int, dict[str, set[tuple[int, int]]]] = {}
+        nodes: dict[int, TaskNode] = {}
+        for item in samples:
+            nodes[id(item.parent)] = item.parent
+            chosen.setdefault(id(item.parent), {}).setdefault(item.candidate.name, set()).add((item.index, item.epoch))
+        for gate in gates:
+            nodes[id(gate.parent)] = gate.parent
+        for node_id, node in nodes.items():
+            for candidate in node.task.candidates:
+                keys = chosen.get(node_id, {}).get(candidate.name, set())
+                gated = any(g.parent is node and g.candidate.name == candidate.name for g in gates)
+                if keys or gated:
+                    whole = len(keys) == node.task.count * node.task.epochs
+                    group = Group(node.task, candidate, None if whole else frozenset(keys))
+                    self.groups[group.key] = group
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Say what will run."""
+        if self.worker or self._distributed:
+            return []
+        return self._planned_lines()
+
+    def _planned_lines(self) -> list[str]:
+        groups = list(self.groups.values())
+        if not groups:
+            return []
+        return terminal.collection_lines(
+            suites=len({group.key[0] for group in groups}),
+            tasks=len({group.key[:2] for group in groups}),
+            samples=sum(group.planned if group.selected is None else len(group.selected) for group in groups),
+            models=len({group.key[2] for group in groups}),
+            gates=len(self._gate_items),
+        )
+
+    # -- hooks: xdist -------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Hand a worker the run's id and the way to the controller."""
+        node.workerinput["evalgrader"] = {"run_id": self.run_id, "link": self._controller_link()}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        """Learn from the first worker what was selected; suites are loaded here again for the plan alone."""
+        if self._selected is not None:
+            return
+        self._selected = [_without_group(node_id) for node_id in ids]
+        self._plan_from_ids(self._selected)
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and self.config.get_verbosity() >= 0:
+            for line in self._planned_lines():
+                reporter.write_line(line)
+
+    def _plan_from_ids(self, ids: list[str]) -> None:
+        assert self._session is not None
+        by_file: dict[str, set[str]] = {}
+        for node_id in ids:
+            path, _, rest = node_id.partition("::")
+            if path.endswith(".json") and rest:
+                by_file.setdefault(path, set()).add(rest)
+        for relpath, names in by_file.items():
+            path = Path(self.config.rootpath, relpath)
+            plan = self.plan(path)
+            file = SuiteFile.from_parent(self._session, path=path)
+            file.add_tags(plan)
+            for task in plan.tasks:
+                head = f"{encode(task.id)}::"
+                node = TaskNode.from_parent(file, name=task.id, nodeid=f"{file.nodeid}::{encode(task.id)}", task=task)
+                node.make_gates()
+                gates = [gate for gate in node.gates if head + gate.name in names]
+                for candidate in task.candidates:
+                    own = sample_names(task)[candidate.name]
+                    keys = [key for key, name in zip(task.keys(), own, strict=True) if head + name in names]
+                    gated = [gate for gate in gates if gate.candidate.name == candidate.name]
+                    if keys or gated:
+                        group = Group(task, candidate, None if len(keys) == len(own) else frozenset(keys))
+                        self.groups[group.key] = group
+                self._gate_items += gates
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Hand out deeper queues where the user left the distribution to us, so that calls can run ahead."""
+        if config.getoption("dist") != "load" or config.getoption("maxschedchunk", None) is not None:
+            return None
+        from pytest_evalgrader.scheduling import AheadScheduling
+
+        return AheadScheduling(config, log, depth=2 * self.concurrency, wanted=self._any_runs_ahead)
+
+    def _any_runs_ahead(self) -> bool:
+        return any(self.pipeline.runs_ahead(group.task, group.candidate) for group in self.groups.values())
+
+    # -- hooks: running samples ---------------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Leave gates out of the loop (they run after it), so that the last sample tears everything down."""
+        if isinstance(item, GateItem):
+            return True
+        if isinstance(nextitem, GateItem):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+            return True
+        return None
+
+    def run_sample(self, item: SampleItem) -> None:
+        """Run a sample, or take it where it ran ahead.
+
+        Raises:
+            SampleFault: The infrastructure failed; the item is an error.
+            pytest.skip.Exception: It failed, and a gate decides about errors.
+        """
+        task = item.parent.task
+        self._suite_dir = item.path.parent
+        attempt = self._take(item)
+        self.pipeline.advance(attempt, ahead=False)
+        record = attempt.record
+        item.attempt = attempt
+        item.record_text = record.to_json()
+        item.user_properties += junit.sample_properties(record)
+        if record.printed:
+            item.add_report_section("setup" if attempt.error else "call", "stdout", record.printed)
+        if attempt.stop:
+            assert self._session is not None
+            self._session.shouldstop = attempt.stop
+        if attempt.error is not None:
+            if self._skips.get((task.suite, task.id, item.candidate.name)):
+                reason = f"{attempt.error.stage} error, counted by allow_errors: {one_line(attempt.error.message, 300)}"
+                raise pytest.skip.Exception(reason, _use_item_location=True)
+            raise SampleFault(attempt.error.message)
+
+    def _take(self, item: SampleItem) -> Attempt:
+        task = item.parent.task
+        if self.pipeline.runs_ahead(task, item.candidate):
+            if self.lookahead is None:
+                self.lookahead = Lookahead(self.pipeline, self.concurrency, depth=2 * self.concurrency + 16)
+                self._queue = _ItemQueue(self.config, item.session)
+            assert self._queue is not None
+            self.lookahead.offer(self._upcoming(item))
+            attempt = self.lookahead.take(item.key)
+            if attempt is not None:
+                return attempt
+        return self.pipeline.begin(task, item.candidate, item.index, item.epoch, item.nodeid)
+
+    def _upcoming(self, item: SampleItem) -> Iterator[tuple[Any, Callable[[], Attempt]]]:
+        assert self._queue is not None
+        for coming in self._queue.upcoming(item):
+            if isinstance(coming, SampleItem) and self.pipeline.runs_ahead(coming.parent.task, coming.candidate):
+                yield coming.key, _maker(self.pipeline, coming)
+
+    def check_sample(self, item: SampleItem) -> None:
+        """Fail an invalid or low sample.
+
+        Raises:
+            SampleFault: With the reason.
+        """
+        attempt = item.attempt
+        assert attempt is not None
+        if attempt.record.outcome == "failed":
+            fault = SampleFault("the sample is invalid or below a threshold")
+            if attempt.exception is not None:
+                raise fault.with_traceback(attempt.exception.__traceback__) from attempt.exception
+            raise fault
+
+    def explain_sample(self, item: SampleItem, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
+        """Return what a failing sample shows; None where the fault is not ours to explain."""
+        attempt = item.attempt
+        if attempt is None or not isinstance(excinfo.value, SampleFault):
+            return None
+        record = attempt.record
+        if attempt.error is not None:
+            return failures.error_failure(record)
+        if record.invalid:
+            return failures.invalid_failure(record, sources=item.parent.task.sources)
+        return failures.sample_threshold_failure(record, attempt.misses)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Put the record on the sample's report, as one string that every worker channel carries."""
+        report = yield
+        if isinstance(item, SampleItem) and report.when != "teardown":
+            if report.when == "setup" and report.passed:
+                return report
+            if item.record_text is None:
+                item.record_text = self._faulted_record(item, call)
+            setattr(report, RECORD_ATTRIBUTE, item.record_text)
+            item.record_text = None
+            item.attempt = None
+        return report
+
+    def _faulted_record(self, item: SampleItem, call: pytest.CallInfo[None]) -> str:
+        """Make the record of a sample whose item broke outside of the pipeline (a fixture, the outer time-out)."""
+        attempt = self.pipeline.begin(item.parent.task, item.candidate, item.index, item.epoch, item.nodeid)
+        record = attempt.record
+        value = call.excinfo.value if call.excinfo is not None else None
+        record.started_at, record.completed_at = call.start, call.stop
+        record.error = {
+            "stage": "preprocess",
+            "type": type(value).__name__,
+            "message": one_line(str(value), 2000),
+        }
+        return record.to_json()
+
+    # -- hooks: the controller's side ---------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the record off its report at once; a report stays with the terminal until the end."""
+        if self.worker:
+            return
+        text = report.__dict__.pop(RECORD_ATTRIBUTE, None)
+        if text is not None:
+            self._arrived(text, last=report.outcome != "rerun")
+        elif report.when not in ("setup", "call", "teardown"):
+            self._crashed(report.nodeid)
+
+    def _arrived(self, text: str, *, last: bool) -> None:
+        record = SampleRecord.from_json(text)
+        group = self.groups.get((record.suite, record.task_id, record.model))
+        if group is None or self.writer is None:
+            return
+        offset, size = self.writer.append(text)
+        group.add(record, offset, size)
+        hook = self.config.hook.pytest_evalgrader_sample
+        if hook.get_hookimpls():
+            hook(record=record.to_dict())
+        if last:
+            self._maybe_batch(group)
+
+    def _crashed(self, nodeid: str) -> None:
+        """Note a sample whose worker died; a record of an earlier attempt stays."""
+        nodeid = _without_group(nodeid)
+        for group in self.groups.values():
+            head = f"{group.key[0]}::{encode(group.task.id)}::"
+            if not nodeid.startswith(head):
+                continue
+            own = sample_names(group.task)[group.candidate.name]
+            for key, name in zip(group.task.keys(), own, strict=True):
+                if head + name == nodeid:
+                    group.lost.add(key)
+                    self._maybe_batch(group)
+                    return
+
+    def _maybe_batch(self, group: Group) -> None:
+        if not group.wants_batch or group.batch.thread is not None:
+            return
+
+        def work() -> None:
+            assert self.writer is not None
+            try:
+                group.run_batch(self.sandbox, self.gateway, self.writer.read, self.run_id)
+            except BaseException as error:  # shown at the group's gates
+                group.batch.crash = error
+                group.batch.ran = True
+
+        group.batch.thread = threading.Thread(target=work, name="evalgrader-batch", daemon=True)
+        group.batch.thread.start()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Run the gates after the loop, on the controller, in every mode alike."""
+        if self.worker or self.config.option.collectonly:
+            return (yield)
+        try:
+            result = yield
+        except BaseException as error:
+            stopped = _why_stopped(session, error)
+            if not (isinstance(error, session.Interrupted) and not self._anything_ran()):
+                self._finish(session, stopped, interrupted=isinstance(error, KeyboardInterrupt))
+            raise
+        stopped = session.shouldstop or session.shouldfail
+        self._finish(session, f"the run stopped early ({stopped})" if stopped else "", interrupted=False)
+        return result
+
+    def _anything_ran(self) -> bool:
+        return any(group.briefs for group in self.groups.values()) or bool(self._session and self._session.testsfailed)
+
+    def _finish(self, session: pytest.Session, stopped: str, *, interrupted: bool) -> None:
+        self._stopped = stopped
+        for group in self.groups.values():
+            thread = group.batch.thread
+            while thread is not None and thread.is_alive() and not interrupted:
+                thread.join(0.2)
+        self._running_gates = True
+        kept = self._last_failed_gates()
+        for gate in self._gate_items:
+            self._run_gate(gate, session)
+        for group in self.groups.values():
+            if group.batch_problem and not any(gate.group == group.key for gate in self._gate_items):
+                self._run_batch_item(group, session)
+        self._restore_last_failed(kept)
+        self._write(interrupted=bool(stopped))
+
+    def _run_gate(self, gate: GateItem, session: pytest.Session) -> None:
+        hook = gate.config.hook
+        hook.pytest_runtest_logstart(nodeid=gate.nodeid, location=gate.location)
+        runtestprotocol(gate, nextitem=None, log=True)
+        hook.pytest_runtest_logfinish(nodeid=gate.nodeid, location=gate.location)
+        if session.shouldfail and not self._stopped:
+            self._stopped = f"the run stopped early ({session.shouldfail})"
+
+    def _run_batch_item(self, group: Group, session: pytest.Session) -> None:
+        path = Path(self.config.rootpath, group.task.suite)
+        file = SuiteFile.from_parent(session, path=path)
+        node = TaskNode.from_parent(
+            file, name=group.task.id, nodeid=f"{file.nodeid}::{encode(group.task.id)}", task=group.task
+        )
+        name = f"batch[{encode(group.candidate.name)}]"
+        item = GateItem.from_parent(
+            node, name=name, nodeid=f"{node.nodeid}::{name}", candidate=group.candidate, metric=None
+        )
+        session.testscollected += 1
+        self._run_gate(item, session)
+
+    def check_gate(self, gate: GateItem) -> None:
+        """Judge a gate.
+
+        Raises:
+            GateFault: It failed.
+            pytest.skip.Exception: It could not be evaluated.
+        """
+        group = self.groups[gate.group]
+        if group.batch.outcome.printed:
+            gate.add_report_section("call", "stdout", group.batch.outcome.printed)
+        if gate.metric is None:
+            raise GateFault(group.batch_problem)
+        verdict = group.verdict(gate.metric, self._stopped)
+        self._verdicts.setdefault(group.key, []).append(verdict)
+        gate.user_properties += junit.gate_properties(verdict)
+        if verdict.outcome == "skipped":
+            raise pytest.skip.Exception(one_line(verdict.reason, 500), _use_item_location=True)
+        if verdict.outcome == "failed":
+            raise GateFault(verdict.reason)
+
+    def explain_gate(self, gate: GateItem, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
+        """Return what a failing gate shows; None where the fault is not ours to explain."""
+        if not isinstance(excinfo.value, GateFault):
+            return None
+        group = self.groups[gate.group]
+        suite, task_id, model = group.key
+        verdict = next(
+            (v for v in self._verdicts.get(group.key, []) if gate.metric is not None and v.metric == gate.metric.id), None
+        )
+        if group.batch_problem and (group.batch_invalid is not None or verdict is None):
+            invalid = group.batch_invalid
+            shown = (
+                invalid.to_dict()
+                if invalid is not None
+                else {"reason": "error", "raw": None, "message": group.batch_problem}
+            )
+            return failures.batch_failure(
+                shown,
+                suite=suite,
+                task_id=task_id,
+                model=model,
+                sources=group.task.sources,
+                gate=verdict,
+            )
+        assert verdict is not None
+        return failures.gate_failure(verdict, suite=suite, task_id=task_id, model=model)
+
+    def _last_failed_gates(self) -> dict[Any, bool]:
+        plugin = self.config.pluginmanager.get_plugin("lfplugin")
+        return dict(getattr(plugin, "lastfailed", {}))
+
+    def _restore_last_failed(self, before: dict[Any, bool]) -> None:
+        """Keep a gate that was only not evaluated in the last-failed list; pytest takes every skipped test out."""
+        plugin = self.config.pluginmanager.get_plugin("lfplugin")
+        if plugin is None or not hasattr(plugin, "lastfailed"):
+            return
+        skipped = {
+            gate.nodeid
+            for gate in self._gate_items
+            for verdict in self._verdicts.get(gate.group, [])
+            if gate.metric is not None and verdict.metric == gate.metric.id and verdict.outcome == "skipped"
+        }
+        for node_id, value in before.items():
+            if str(node_id) in skipped:
+                plugin.lastfailed[node_id] = value
+
+    # -- what is written ----------------------------------------------------------------------------------------
+
+    def _write(self, *, interrupted: bool) -> None:
+        assert self.writer is not None
+        groups = list(self.groups.values())
+        order = [brief.offset for group in groups for _, brief in group.ordered()]
+        updates: dict[int, dict[str, Any]] = {}
+        for group in groups:
+            updates.update(group.updates())
+        self.run = self._run_dict(groups, interrupted=interrupted)
+        self.writer.finish(order, updates)
+        self.writer.write_run(self.run)
+        self.config.hook.pytest_evalgrader_run(run=self.run)
+
+    def _run_dict(self, groups: list[Group], *, interrupted: bool) -> dict[str, Any]:
+        suites: dict[str, Any] = {}
+        for plan in self._plans.values():
+            if isinstance(plan, SuitePlan) and any(group.key[0] == plan.relpath for group in groups):
+                suites[plan.relpath] = {
+                    "digest": plan.loaded.digest,
+                    "tasks": {task.id: task.digests for task in plan.tasks},
+                }
+        usage: dict[str, dict[str, int]] = {}
+        for group in groups:
+            own = usage.setdefault(group.candidate.name, {"input_tokens": 0, "output_tokens": 0, "model_calls": 0})
+            for key, count in group.usage().items():
+                own[key] = own.get(key, 0) + count
+        return {
+            "object": "eval.run",
+            "id": self.run_id,
+            "status": "interrupted" if interrupted else "completed",
+            "reason": self._stopped or None,
+            "created_at": self.created_at,
+            "completed_at": time.time(),
+            "limited": any(group.task.count < group.task.loaded for group in groups),
+            "versions": {
+                "pytest-evalgrader": pytest_evalgrader.__version__,
+                "pytest": pytest.__version__,
+                "python": platform.python_version(),
+            },
+            "calls": self.settings.calls,
+            "sandbox": {"mode": self.settings.sandbox, "layers": list(self.sandbox.layers)},
+            "suites": suites,
+            "usage": usage,
+            "groups": [group.to_dict(self._verdicts.get(group.key, [])) for group in groups],
+        }
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the table of the run."""
+        if self.worker or self.run is None or not self.run["groups"]:
+            return
+        lines = terminal.summary_lines(self.run, verbosity=self.config.get_verbosity(), width=terminalreporter._tw.fullwidth)
+        if lines:
+            terminalreporter.section("evals")
+            for line in lines:
+                terminalreporter.write_line(line)
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def _make_permits(self) -> Any:
+        raise RuntimeError("no permits yet")
+
+    def _controller_link(self) -> dict[str, Any]:
+        return {}
+
+
+class SampleFault(Exception):
+    """Raised by a sample item; what it shows comes from the record."""
+
+
+class GateFault(Exception):
+    """Raised by a gate item; what it shows comes from the verdict."""
+
+
+class _ItemQueue:
+    """Knows which items come next in this process."""
+
+    def __init__(self, config: pytest.Config, session: pytest.Session) -> None:
+        self._session = session
+        self._positions = {id(item): n for n, item in enumerate(session.items)}
+        self._interactor: Any = None
+        if hasattr(config, "workerinput"):
+            for plugin in config.pluginmanager.get_plugins():
+                if hasattr(plugin, "torun") and hasattr(plugin, "nextitem_index"):
+                    self._interactor = plugin
+
+    def upcoming(self, item: pytest.Item) -> Iterator[pytest.Item]:
+        """Return this item and those that will run after it, as far as this process knows."""
+        items = self._session.items
+        if self._interactor is None:
+            position = self._positions.get(id(item), len(items))
+            yield item
+            if not hasattr(item.config, "workerinput"):
+                for n in range(position + 1, len(items)):
+                    yield items[n]
+            return
+        yield item
+        # xdist's own queue; its items are indices, or a marker for the end.
+        coming = [self._interactor.nextitem_index]
+        with self._interactor.torun.lock() as queued:
+            coming += list(queued)
+        for index in coming:
+            if isinstance(index, int):
+                yield items[index]
+
+
+def _maker(pipeline: Pipeline, item: SampleItem) -> Callable[[], Attempt]:
+    return lambda: pipeline.begin(item.parent.task, item.candidate, item.index, item.epoch, item.nodeid)
+
+
+def _task_nodes(session: pytest.Session) -> Iterator[TaskNode]:
+    for report in session._collection_cache.values():
+        for node in report.result:
+            if isinstance(node, TaskNode):
+                yield node
+
+
+def _without_group(node_id: str) -> str:
+    """Take off the `@group` that `--dist loadgroup` adds to a node id; an id of ours holds no `@`."""
+    head, at, _ = node_id.rpartition("@")
+    return head if at and head.endswith("]") else node_id
+
+
+def _why_stopped(session: pytest.Session, error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "the run was interrupted"
+    said = session.shouldstop or session.shouldfail or str(error) or type(error).__name__
+    return f"the run stopped early ({said})"
+
+
