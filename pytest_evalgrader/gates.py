@@ -106,8 +106,7 @@ class GateVerdict:
 
 def reaches(value: float, threshold: ThresholdSpec) -> bool:
     """Return whether a value lies within a threshold's bounds, give or take `TOLERANCE`."""
-    low, high = threshold.min, threshold.max
-    return (low is None or value >= low - TOLERANCE) and (high is None or value <= high + TOLERANCE)
+    return _within(value, threshold.min, threshold.max)
 
 
 def sample_reaches(score: float, sample_threshold: float, *, higher_is_better: bool) -> bool:
@@ -176,7 +175,8 @@ def evaluate(
     if value.value is None:
         faults.insert(0, _no_value(spec, value, group, known))
         return verdict("failed", f"{head} not met: {_sentences(faults)}")
-    text, facts = shown_value(value.value, spec), _facts(value, group)
+    limits = (spec.threshold.min, spec.threshold.max) if spec.threshold is not None else (None, None)
+    text, facts = shown_value(value.value, *limits), _facts(value, group)
     if spec.threshold is not None and not reaches(value.value, spec.threshold):
         behind = "Lowest" if spec.higher_is_better else "Highest"
         named = f" {behind}: {_listed(lowest)}." if lowest else ""
@@ -187,17 +187,19 @@ def evaluate(
     return verdict("passed", f"{head} met: {text} ({facts}).")
 
 
-def shown_value(value: float, spec: MetricSpec) -> str:
-    """Return a value with three decimals, or as many as it takes to stand on its own side of the threshold."""
-    if not math.isfinite(value):
-        return repr(value)
-    true_side = spec.threshold is None or reaches(value, spec.threshold)
-    for digits in range(3, 18):
-        text = f"{value:.{digits}f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.{digits}g}"
-        shown_side = spec.threshold is None or reaches(float(text), spec.threshold)
-        if shown_side == true_side:
-            return text
+def shown_value(value: float, low: float | None = None, high: float | None = None) -> str:
+    """Return a value with three decimals, or as many as it takes to stand on its own side of both bounds."""
+    side = _within(value, low, high)
+    if math.isfinite(value):
+        for digits in range(3, 18):
+            text = f"{value:.{digits}f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.{digits}g}"
+            if _within(float(text), low, high) == side:
+                return text
     return repr(value)
+
+
+def _within(value: float, low: float | None, high: float | None) -> bool:
+    return (low is None or value >= low - TOLERANCE) and (high is None or value <= high + TOLERANCE)
 
 
 def _group_faults(group: GroupCounts) -> list[str]:
@@ -262,7 +264,7 @@ def _facts(value: MetricValue, group: GroupCounts) -> str:
     facts = []
     if value.ci95 is not None:
         low, high = value.ci95
-        facts.append(f"95% interval {_short(low)} to {_short(high)}")
+        facts.append(f"95% interval {shown_value(low)} to {shown_value(high)}")
     facts.append(f"n={value.n:,}" if value.n == group.planned else f"n={value.n:,} of {group.planned:,} planned")
     for number, one, many in (
         (group.errors, "error", "errors"),
@@ -303,10 +305,6 @@ def _plain(number: float) -> str:
     text = repr(float(number))
     whole, dot, decimals = text.partition(".")
     return f"{whole}.{decimals:0<2}" if dot and decimals.isdigit() else text
-
-
-def _short(number: float) -> str:
-    return f"{number:.3f}" if 1e-3 <= abs(number) < 1e6 or number == 0 else f"{number:.3g}"
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -7,6 +7,7 @@ message for the short summary and JUnit's `message`, and prints the entries as t
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -153,14 +154,19 @@ def collection_failure(problems: Iterable[Problem], *, limit: int = 50) -> str:
     return "\n".join(lines)
 
 
-def sample_lines(record: SampleRecord) -> list[str]:
-    """Return prompt, target, output, scores and payload of a sample as safe lines, each part cut where it is huge."""
+def sample_lines(record: SampleRecord, *, full: bool = False) -> list[str]:
+    """Return prompt, target, output, scores and payload of a sample as safe lines.
+
+    Args:
+        record: The sample.
+        full: Show every part whole, instead of cut where it is huge.
+    """
     lines: list[str] = []
 
     def part(title: str, text: str | None, limit: int) -> None:
         if text is None:
             return
-        shown = safe(text, limit)
+        shown = safe(text, None if full else limit)
         if "\n" not in shown and len(shown) + len(title) + 2 <= WIDTH:
             lines.append(f"{title + ':':<11}{shown or '(empty)'}")
         else:
@@ -180,7 +186,8 @@ def sample_lines(record: SampleRecord) -> list[str]:
         scores = ", ".join(f"{key} {score:.6g}" for key, score in list(record.scores.items())[:20])
         part("scores", scores, _EXTRACTED_BYTES)
     if record.judge is not None:
-        part("judge", pretty_json(_without_traceback(record.judge), _PAYLOAD_BYTES), _PAYLOAD_BYTES)
+        limit = sys.maxsize if full else _PAYLOAD_BYTES
+        part("judge", pretty_json(_without_traceback(record.judge), limit), limit)
     return lines
 
 

@@ -39,7 +39,7 @@ class RunWriter:
             return
         folder.mkdir(parents=True, exist_ok=True)
         # An earlier run's summary goes first: it must never stand beside this run's samples.
-        for name in (RUN, SAMPLES):
+        for name in (RUN, SAMPLES, f"{RUN}.tmp", f"{SAMPLES}.tmp"):
             (folder / name).unlink(missing_ok=True)
         self._spool = open(folder / SAMPLES, "w+b")  # noqa: SIM115
 

@@ -35,7 +35,7 @@ def sample_properties(record: SampleRecord) -> Properties:
 
 
 def gate_properties(verdict: GateVerdict, *, task_id: str, model: str) -> Properties:
-    """Return a gate's entries: `eval.model`, `eval.task_id`, `eval.metric`, `eval.value`, `eval.threshold`, `eval.n`."""
+    """Return a gate's entries: `eval.model`, `eval.task_id`, and metric, value, threshold, n and reason likewise."""
     out = _origin(task_id, model)
     out.append(("eval.metric", property_name(verdict.metric)))
     out.append(("eval.value", "" if verdict.value is None else repr(verdict.value)))

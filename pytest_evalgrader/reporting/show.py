@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="M", help="only samples of this model")
     parser.add_argument("--sample", metavar="ID", help="only the sample of this id")
     parser.add_argument("--limit", metavar="N", type=_count, help="at most N samples")
+    parser.add_argument("--full", action="store_true", help="show long texts whole")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,7 +59,7 @@ def _show(args: argparse.Namespace) -> int:
     for record in islice(_chosen(folder, args), args.limit):
         if shown:
             print()
-        for line in record_lines(record):
+        for line in record_lines(record, full=args.full):
             print(_printable(line))
         shown += 1
     if folder.is_dir() and summary is None:
@@ -69,13 +70,20 @@ def _show(args: argparse.Namespace) -> int:
     return 0
 
 
-def record_lines(record: dict[str, Any]) -> list[str]:
+def record_lines(record: dict[str, Any], *, full: bool = False) -> list[str]:
     """Return one sample as safe lines: what was asked, answered, extracted and scored, the judge and the error.
 
     Args:
         record: A line of `samples.jsonl`.
+        full: Show long texts whole.
+
+    Raises:
+        ValueError: A key that every record has is not there.
     """
-    sample = SampleRecord.from_dict(record)
+    try:
+        sample = SampleRecord.from_dict(record)
+    except TypeError as error:
+        raise ValueError(f"a line of {SAMPLES} is no record of evalgrader: {error}") from None
     lines = [f"--- {one_line(sample.nodeid, 300)}  {sample.outcome.upper()}"]
     if sample.error is not None:
         stage, kind = sample.error.get("stage", "?"), sample.error.get("type", "error")
@@ -83,7 +91,7 @@ def record_lines(record: dict[str, Any]) -> list[str]:
     invalid = sample.judge.get("invalid") if isinstance(sample.judge, dict) else None
     if isinstance(invalid, dict):
         lines.append(safe(f"invalid:   {invalid.get('reason', '?')}: {invalid.get('message', '')}", 2_000))
-    return lines + sample_lines(sample)
+    return lines + sample_lines(sample, full=full)
 
 
 def _chosen(folder: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
