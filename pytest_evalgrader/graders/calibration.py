@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pytest_evalgrader.errors import Problem
-from pytest_evalgrader.graders.turns import RowsLike
+from pytest_evalgrader.graders.turns import columns_of, place_of
 from pytest_evalgrader.suite.wording import describe, did_you_mean
 
 Verdict = Literal["PASS", "FAIL", "INVALID"]
@@ -180,25 +180,28 @@ def judge_verdict(score: float) -> Verdict:
     raise ValueError(f"a score of {score:g} is no verdict; calibration needs a judge that says PASS or FAIL")
 
 
-def calibration_problems(rows: RowsLike, column: str, *, where: str, limit: int = 20) -> list[Problem]:
+def calibration_problems(
+    rows: Iterable[Mapping[str, Any]], column: str, *, where: str, limit: int = 20
+) -> list[Problem]:
     """List what is wrong with a column of human verdicts.
 
     Args:
-        rows: The dataset.
+        rows: The dataset, after preprocessing.
         column: The column's name.
         where: File and place of `calibration`, such as `suites/qa.json: tasks[0].calibration`.
         limit: Rows to list at most.
     """
-    if column not in rows.columns:
-        suggestion = did_you_mean(column, rows.columns, what="Columns")
+    columns = columns_of(rows)
+    if column not in columns:
+        suggestion = did_you_mean(column, columns, what="Columns")
         return [Problem(f"{where}.column", f'no row has a column "{column}". {suggestion}'.rstrip())]
     problems: list[Problem] = []
     found = 0
-    for index in range(len(rows)):
+    for index, row in enumerate(rows):
         try:
-            found += human_verdict(rows[index].get(column)) is not None
+            found += human_verdict(row.get(column)) is not None
         except ValueError as err:
-            problems.append(Problem(f"{rows.where(index)}: {column}", f"{err}."))
+            problems.append(Problem(f"{place_of(rows, index)}: {column}", f"{err}."))
             if len(problems) == limit:
                 break
     if not problems and not found:

@@ -12,7 +12,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +20,7 @@ from pytest_evalgrader.errors import BudgetExhausted, CallError, Problem, Sample
 from pytest_evalgrader.gateway.providers import EndpointConfig, Providers
 from pytest_evalgrader.graders.outcome import GradeOutcome, Invalid, Reason
 from pytest_evalgrader.graders.replies import plain
-from pytest_evalgrader.graders.turns import RowsLike, conversation_of, metadata_of, turn_problems
+from pytest_evalgrader.graders.turns import columns_of, conversation_of, metadata_of, place_of, turn_problems
 
 if TYPE_CHECKING:
     from pytest_evalgrader.graders.metadata_schema import MetadataSchema
@@ -97,23 +97,24 @@ class ExternalEndpoint:
         """An endpoint calls no model."""
         return ()
 
-    def check_rows(self, rows: RowsLike, *, limit: int = 20) -> list[Problem]:
+    def check_rows(self, rows: Iterable[Mapping[str, Any]], *, limit: int = 20) -> list[Problem]:
         """List the rows whose turns cannot be read or whose `metadata` is no object.
 
         Args:
-            rows: The dataset.
+            rows: The dataset, after preprocessing.
             limit: Rows to list at most.
         """
         problems = turn_problems(rows, limit=limit)
-        if "metadata" not in rows.columns:
+        if "metadata" not in columns_of(rows):
             return problems
-        for index in range(len(rows)):
+        for index, row in enumerate(rows):
             if len(problems) >= limit:
                 break
-            if not isinstance(metadata_of(rows[index]), dict):
+            if not isinstance(metadata_of(row), dict):
                 problems.append(
                     Problem(
-                        f"{rows.where(index)}: metadata", "expected an object: a reward server takes no other metadata."
+                        f"{place_of(rows, index)}: metadata",
+                        "expected an object: a reward server takes no other metadata.",
                     )
                 )
         return problems

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 from pytest_evalgrader.data.template import Template, check_fields
 from pytest_evalgrader.errors import Problem, SuiteError
@@ -21,8 +21,6 @@ from pytest_evalgrader.graders.replies import (
 )
 from pytest_evalgrader.graders.turns import (
     TEMPLATE_VARIABLES,
-    Conversation,
-    RowsLike,
     TurnsError,
     conversation_of,
     read_turns,
@@ -192,11 +190,12 @@ class BinaryJudge:
         """The models that this grader calls."""
         return (self.model,)
 
-    def check_rows(self, rows: RowsLike) -> list[Problem]:
+    def check_rows(self, rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
         """List what is wrong with a dataset for this judge, as far as it can be known before a call.
 
         Args:
-            rows: The rows; their turns are read, and the fields that the suite's own templates name are looked up.
+            rows: The rows after preprocessing. Their turns are read, and the fields that the suite's own templates name
+                are looked up.
         """
         problems = turn_problems(rows)
         if problems or not self._own_templates:
@@ -213,8 +212,7 @@ class BinaryJudge:
         Raises:
             SampleError: The row's turns cannot be read.
         """
-        conversation = conversation_of(row, prompt=sample.get("prompt"), completion=sample.get("output_text") or "")
-        context = self._context(conversation)
+        context = self.variables(sample, row)
         system, user = self._system.render(context), self._user.render(context)
         return JudgePrompt(self.model, system, user, body_of(system=system, user=user, name="verdict", schema=SCHEMA))
 
@@ -258,7 +256,13 @@ class BinaryJudge:
             return GradeOutcome(judge=judge, not_applicable=(self.feedback_key,))
         return GradeOutcome(scores={self.feedback_key: SCORES[kept["score"]]}, judge=judge)
 
-    def _context(self, conversation: Conversation) -> dict[str, Any]:
+    def variables(self, sample: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the variables of this judge's templates for one sample.
+
+        Raises:
+            SampleError: The row's turns cannot be read.
+        """
+        conversation = conversation_of(row, prompt=sample.get("prompt"), completion=sample.get("output_text") or "")
         texts = [self.key, self._criteria, conversation.completion]
         texts += [text for turn in conversation.context for text in (turn["role"], turn["content"])]
         return template_context(
@@ -361,24 +365,13 @@ def top_names(template: Template) -> list[str]:
     return [str(path).split(".", 1)[0] if isinstance(path, str) else str(path[0]) for path in template.fields]
 
 
-class _Contexts(Sequence[dict[str, Any]]):
-    """The variables of each row, made when they are asked for, with an empty completion."""
+class _Contexts:
+    """The variables of each row, made as they are asked for, with an empty completion."""
 
-    def __init__(self, judge: BinaryJudge, rows: RowsLike) -> None:
+    def __init__(self, judge: BinaryJudge, rows: Iterable[Mapping[str, Any]]) -> None:
         self._judge = judge
         self._rows = rows
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return self._judge._context(conversation_of(self._rows[index], prompt="", completion=""))
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[index] for index in range(len(self)))
+        for row in self._rows:
+            yield self._judge.variables({"prompt": "", "output_text": ""}, row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
@@ -21,7 +21,6 @@ from pytest_evalgrader.graders.replies import (
 )
 from pytest_evalgrader.graders.turns import (
     Conversation,
-    RowsLike,
     TurnsError,
     conversation_of,
     read_turns,
@@ -170,10 +169,10 @@ class PrebuiltJudge:
         """The models that this grader calls."""
         return (self.model,)
 
-    def check_rows(self, rows: RowsLike) -> list[Problem]:
+    def check_rows(self, rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
         """List what is wrong with a dataset: turns that cannot be read, and no document turn in any row."""
         problems = turn_problems(rows)
-        if problems or not self._kind.needs_documents or any(_has_document(rows[i]) for i in range(len(rows))):
+        if problems or not self._kind.needs_documents or any(map(_has_document, rows)):
             return problems
         return [
             Problem(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_evalgrader.errors import Problem, SampleError
 
@@ -14,19 +14,6 @@ COLUMNS = ("messages", "turns")
 _ALIASES = {"developer": "system"}
 
 Turn = dict[str, str]
-
-
-class RowsLike(Protocol):
-    """What the graders need of a dataset at collection."""
-
-    @property
-    def columns(self) -> Sequence[str]: ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> dict[str, Any]: ...
-
-    def where(self, index: int, /) -> str: ...
 
 
 class TurnsError(ValueError):
@@ -136,21 +123,34 @@ def turns_text(turns: Sequence[Turn]) -> str:
     return "\n\n".join(f"[{turn['role']}]\n{turn['content']}" for turn in turns)
 
 
-def turn_problems(rows: RowsLike, *, limit: int = 20) -> list[Problem]:
+def place_of(rows: Iterable[Mapping[str, Any]], index: int) -> str:
+    """Say where a row of a dataset stands: `data/d.jsonl:12` where the dataset knows it, else `row 11`."""
+    where = getattr(rows, "where", None)
+    return str(where(index)) if callable(where) else f"row {index}"
+
+
+def columns_of(rows: Iterable[Mapping[str, Any]]) -> Sequence[str]:
+    """Return the columns of a dataset, in the order in which they appear."""
+    columns = getattr(rows, "columns", None)
+    return columns if columns is not None else list(dict.fromkeys(key for row in rows for key in row))
+
+
+def turn_problems(rows: Iterable[Mapping[str, Any]], *, limit: int = 20) -> list[Problem]:
     """List the rows whose `messages` or `turns` column is no conversation.
 
     Args:
-        rows: The dataset.
+        rows: The dataset, after preprocessing; it is gone through once.
         limit: Problems to list at most.
     """
-    if not any(column in rows.columns for column in COLUMNS):
+    columns = getattr(rows, "columns", COLUMNS)
+    if not any(column in columns for column in COLUMNS):
         return []
     problems: list[Problem] = []
-    for index in range(len(rows)):
+    for index, row in enumerate(rows):
         try:
-            read_turns(rows[index])
+            read_turns(row)
         except TurnsError as err:
-            problems.append(Problem(rows.where(index), f"{err}."))
+            problems.append(Problem(place_of(rows, index), f"{err}."))
             if len(problems) == limit:
                 break
     return problems
