@@ -286,17 +286,14 @@ class Spec(BaseModel):
             return f"unknown key. {did_you_mean(str(loc[-1]), cls.keys(), what='Known keys')}"
         if kind == "missing":
             field = next(f for n, f in cls.model_fields.items() if (f.alias or n) == loc[-1])
-            return f"required, but missing. Add it: {field.description}"
+            what = field.description or "it has no default."
+            return f"required, but missing. Add it: {what[0].lower()}{what[1:]}"
         if kind == "literal_error":
             options = cls._options(loc)
             near = f" {did_you_mean(value, options, what='')}" if isinstance(value, str) else ""
             return f"found {describe(value)}, expected {listing(options)}.{near if 'mean' in near else ''}"
         if kind == "too_short":
-            return (
-                f"found {describe(value)}, expected at least {context['min_length']} entries."
-                if value
-                else "found an empty list, expected at least one entry."
-            )
+            return found(value, "at least one entry")
         if kind == "too_long":
             return f"found {context['actual_length']:,} entries, expected at most {context['max_length']:,}."
         expected = _EXPECTED.get(kind)

@@ -36,7 +36,13 @@ REFUSED_DATASET_KWARGS = frozenset(
 """Keyword arguments that reach credentials or write outside the project."""
 
 Name: TypeAlias = Annotated[str, Words()]
-Model: TypeAlias = Annotated[str, Words(expected='the name of a model, such as "openai:gpt-4.1-mini"')]
+Model: TypeAlias = Annotated[
+    str,
+    Words(
+        r"(?!python:(?![^\s:]+:[^\s:]+$))(?=[\s\S]*\S)[\s\S]*[^:]",
+        'the name of a model, such as "openai:gpt-4.1-mini", "recorded:COLUMN" or "python:module:function"',
+    ),
+]
 FilePath: TypeAlias = Annotated[str, Words(expected="a path relative to the suite file")]
 Share: TypeAlias = Annotated[float, Within(0, 1)]
 Template: TypeAlias = str
@@ -212,7 +218,7 @@ class CustomSpec(Spec):
     function: (
         Annotated[
             str,
-            Words(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", 'a text like "module:function"'),
+            Words(r"[A-Za-z0-9_.]+:[A-Za-z0-9_.]+", 'a text like "module:function"'),
         ]
         | None
     ) = Field(default=None, description='"module:function", of a module in the ini option evals_trusted_modules.')
@@ -431,7 +437,7 @@ class NoneExtraction(Spec):
     """The output as it is."""
 
     kind = "an extraction"
-    type: Literal["none"] = Field(default="none", description="The kind of extraction.")
+    type: Literal["none"] = Field(description="The kind of extraction.")
 
 
 class TakeFirstExtraction(Spec):
@@ -451,7 +457,7 @@ class RegexExtraction(Spec):
     group: Annotated[Any, Either(("number", "string"), "the number or the name of a group")] | None = Field(
         default=None, description="The first group by default, or the whole match where there is none."
     )
-    flags: Annotated[str, Words("[imsx]*", 'some of the letters "imsx"')] = Field(
+    flags: Annotated[str, Words(r"(?!.*(.).*\1)[imsx]*", 'letters of "imsx", each once at most')] = Field(
         default="", description="Letters of imsx: ignore case, multi-line, dot matches all, verbose."
     )
 
@@ -461,8 +467,6 @@ class RegexExtraction(Spec):
         if isinstance(group, float) and group.is_integer():
             group = fields["group"] = int(group)
         pattern, flags = fields.get("pattern"), fields.get("flags", "")
-        if isinstance(flags, str) and len(set(flags)) != len(flags):
-            notes.add(found(flags, 'each letter of "imsx" once at most'), "flags")
         if isinstance(pattern, str) and pattern.strip():
             _check_pattern(pattern, flags if isinstance(flags, str) else "", group, notes)
 
@@ -672,7 +676,7 @@ class GenerationSpec(Spec):
         if isinstance(fields.get("stop"), str):
             fields["stop"] = [fields["stop"]]
 
-    def settings(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Give the settings that are set, by their own names."""
         return {name: getattr(self, name) for name in type(self).model_fields if getattr(self, name) is not None}
 
@@ -687,7 +691,7 @@ class GenerationSpec(Spec):
         """
         if over is None:
             return self
-        return GenerationSpec(**{**self.settings(), **over.settings()})
+        return GenerationSpec(**{**self.to_dict(), **over.to_dict()})
 
 
 Models: TypeAlias = Annotated[list[Model], Field(min_length=1, max_length=20)]
@@ -701,12 +705,6 @@ def _check_models(models: Any, notes: Notes) -> None:
             continue
         if model in models[:index]:
             notes.add(f"the model {quote(model)} is listed twice.", "models", index)
-        provider, colon, rest = model.partition(":")
-        if colon and not rest:
-            what = "a column" if provider == "recorded" else "a model"
-            notes.add(f"found {describe(model)}, expected {what} after the colon.", "models", index)
-        elif provider == "python" and not re.fullmatch(r"[^\s:]+:[^\s:]+", rest):
-            notes.add(found(model, 'a text like "python:module:function"'), "models", index)
 
 
 class RunSpec(Spec):
@@ -739,21 +737,21 @@ class TaskSpec(Spec):
 
     kind = "a task"
     id: Annotated[str, Words(r"[A-Za-z0-9_.\-]+", 'letters, digits, "_", "." and "-"')] = Field(
-        description='the task\'s name in node ids; letters, digits, "_", "." and "-".'
+        description='The task\'s name in node ids; letters, digits, "_", "." and "-".'
     )
     name: str | None = Field(default=None, description="For people.")
     type: Literal[
         "classification", "multiple_choice", "qa", "summarization", "semantic_similarity", "llm_judge", "numeric",
         "math", "custom",
     ] = Field(default="custom", description="A label only.")  # fmt: skip
-    dataset: DatasetSpec = Field(description="where the rows come from.")
+    dataset: DatasetSpec = Field(description="Where the rows come from.")
     prompt_template: Template | None = Field(default=None, description="Handlebars template; else the row's messages.")
     target_template: Template | None = Field(default=None, description="Handlebars template of the right answer.")
     choices: list[Annotated[Any, Either(("string", "number"), "a text or a number")]] | None = Field(
         default=None, description="The choices of each row."
     )
     output_extraction: AnyExtraction = Field(
-        default_factory=NoneExtraction, description="How the answer is found in the output."
+        default_factory=lambda: NoneExtraction(type="none"), description="How the answer is found in the output."
     )
     metrics: list[MetricSpec] = Field(default_factory=list, description="What is aggregated, and its thresholds.")
     generation: GenerationSpec = Field(default_factory=GenerationSpec, description="Wins over the run's, key by key.")
@@ -847,7 +845,7 @@ class SuiteSpec(Spec):
     schema_uri: Any = Field(default=None, alias="$schema", description="Address of the JSON Schema, for editors.")
     schema_version: str = Field(default=SCHEMA_VERSION, description="Version of the format.")
     metadata: FreeObject = Field(default_factory=dict, description="Free.")
-    tasks: list[TaskSpec] = Field(description="the tasks, 1 to 100.", min_length=1, max_length=100)
+    tasks: list[TaskSpec] = Field(description="The tasks, 1 to 100.", min_length=1, max_length=100)
     name: str | None = Field(default=None, description="For people.")
     description: str | None = Field(default=None, description="For people.")
     files: dict[str, FilePath] = Field(default_factory=dict, description="File id to path relative to the suite.")
