@@ -192,7 +192,7 @@ def shown_value(value: float, low: float | None = None, high: float | None = Non
     side = _within(value, low, high)
     if math.isfinite(value):
         for digits in range(3, 18):
-            text = f"{value:.{digits}f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.{digits}g}"
+            text = f"{value + 0.0:.{digits}f}" if 1e-3 <= abs(value) < 1e15 or value == 0 else f"{value:.{digits}g}"
             if _within(float(text), low, high) == side:
                 return text
     return repr(value)
