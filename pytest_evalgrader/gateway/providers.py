@@ -1,0 +1,470 @@
+"""Where models and endpoints live: `[tool.evalgrader]` in pyproject.toml. Costs no import of a client.
+
+Keys stay in the environment: what is kept here are the names of variables, never their values.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit, urlunsplit
+
+from ..errors import CallError, Problem, SuiteError
+
+Api = Literal["responses", "chat_completions"]
+
+DEFAULT_PROVIDER = "openai"
+DEFAULT_TIMEOUT_S = 300.0
+DEFAULT_MAX_RETRIES = 5
+OPENAI_URL = "https://api.openai.com/v1"
+# Model prefixes that are not providers: other parts of the program answer for them.
+RESERVED = ("recorded", "python")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+_API_PATHS = ("/chat/completions", "/responses", "/embeddings")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderConfig:
+    """A service that answers model calls.
+
+    Args:
+        name: What stands before the colon of a model's name.
+        base_url: Address that `/responses`, `/chat/completions` and `/embeddings` are added to; no trailing slash.
+        api: Which of the two text APIs it speaks.
+        api_key_env: Environment variable that holds the key; None where it needs none.
+        timeout_seconds: Bound on one attempt, from connecting to the last byte.
+        max_retries: Further attempts after a failure that may pass.
+        allow_tools: Whether suites and graders may use hosted tools and state that the provider stores.
+    """
+
+    name: str
+    base_url: str
+    api: Api = "responses"
+    api_key_env: str | None = None
+    timeout_seconds: float = DEFAULT_TIMEOUT_S
+    max_retries: int = DEFAULT_MAX_RETRIES
+    allow_tools: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig:
+    """An external reward server.
+
+    Args:
+        label: How recordings and messages name it: the configured name, or its address without query.
+        url: Address that paths such as `/score` are added to.
+        headers_env: Header name → environment variable that holds its value.
+    """
+
+    label: str
+    url: str
+    headers_env: tuple[tuple[str, str], ...] = ()
+
+    def join(self, path: str) -> str:
+        """Return the address of a path below the endpoint, its query kept."""
+        parts = urlsplit(self.url)
+        joined = f"{parts.path.rstrip('/')}/{path.lstrip('/')}" if path.strip("/") else parts.path
+        return urlunsplit((parts.scheme, parts.netloc, joined, parts.query, ""))
+
+
+class Providers:
+    """The configured providers and endpoints, and the way to their keys.
+
+    Args:
+        providers: By name.
+        endpoints: By name.
+        env: The environment that keys are read from, at the time of the call.
+        source: The file they come from, for messages.
+    """
+
+    def __init__(
+        self,
+        providers: Mapping[str, ProviderConfig],
+        endpoints: Mapping[str, EndpointConfig],
+        env: Mapping[str, str],
+        source: str = "pyproject.toml",
+    ) -> None:
+        self._providers = dict(providers)
+        self._endpoints = dict(endpoints)
+        self._env = env
+        self._source = source
+
+    def __repr__(self) -> str:
+        return f"Providers({', '.join(self._providers)})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the providers."""
+        return tuple(self._providers)
+
+    def resolve(self, model: str) -> tuple[ProviderConfig, str]:
+        """Find the provider of a model.
+
+        Args:
+            model: `provider:model`, or a bare name of a model of the provider `openai`.
+
+        Returns:
+            The provider and the model's name there.
+
+        Raises:
+            SuiteError: There is no such provider, or no model is named.
+        """
+        prefix, colon, rest = model.partition(":")
+        if not colon:
+            prefix, rest = DEFAULT_PROVIDER, model
+        if not rest.strip():
+            raise _wrong("", f"{model!r} names no model. Write provider:model, such as openai:gpt-4.1-mini.")
+        if prefix in RESERVED:
+            raise _wrong("", f"{model}: a {prefix}: model answers no model calls. Name one as provider:model.")
+        provider = self._providers.get(prefix)
+        if provider is None:
+            raise _wrong("", self._unknown_provider(model, prefix))
+        return provider, rest
+
+    def canonical(self, model: str) -> str:
+        """Return `provider:model` for a model's name, also a bare one."""
+        provider, name = self.resolve(model)
+        return f"{provider.name}:{name}"
+
+    def endpoint(self, name_or_url: str) -> EndpointConfig:
+        """Find an endpoint by its configured name, or take a bare address, which gets no headers.
+
+        Raises:
+            SuiteError: There is no such endpoint, or the address cannot be used.
+        """
+        configured = self._endpoints.get(name_or_url)
+        if configured is not None:
+            return configured
+        if "://" in name_or_url:
+            problem = _url_problem(name_or_url, query=True)
+            if problem:
+                raise _wrong("", f"{_without_secrets(name_or_url)}: {problem}")
+            return EndpointConfig(label=_without_secrets(name_or_url), url=name_or_url.strip())
+        known = ", ".join(self._endpoints) or "none"
+        raise _wrong(
+            "",
+            f"{name_or_url!r} is neither an address (http://… or https://…) nor a configured endpoint "
+            f"(configured: {known}){_nearest(name_or_url, self._endpoints)}. Add to {self._source}:\n"
+            f'    [tool.evalgrader.endpoints.{name_or_url}]\n    url = "https://…"',
+        )
+
+    def key(self, provider: ProviderConfig) -> str | None:
+        """Return a provider's key, None where it needs none.
+
+        Raises:
+            CallError: The variable is not set.
+        """
+        if provider.api_key_env is None:
+            return None
+        key = self._env.get(provider.api_key_env, "").strip()
+        if not key:
+            raise CallError(self._missing_key(provider), "MissingKey")
+        return key
+
+    def headers(self, endpoint: EndpointConfig) -> dict[str, str]:
+        """Return the headers of an endpoint.
+
+        Raises:
+            CallError: A variable is not set.
+        """
+        headers = {}
+        for header, variable in endpoint.headers_env:
+            value = self._env.get(variable, "").strip()
+            if not value:
+                raise CallError(
+                    f"endpoint {endpoint.label}: the environment variable {variable} (header {header}) is not set.",
+                    "MissingKey",
+                )
+            headers[header] = value
+        return headers
+
+    def check(self, model: str, *, may_call: bool) -> list[Problem]:
+        """List what is wrong with the use of a model, as far as it is known before a call.
+
+        Args:
+            model: As a suite or the command line names it.
+            may_call: Whether the run may call models, so that a key is needed.
+
+        Returns:
+            The problems, with an empty `where`.
+        """
+        try:
+            provider, _ = self.resolve(model)
+        except SuiteError as error:
+            return list(error.problems)
+        if may_call and provider.api_key_env and not self._env.get(provider.api_key_env, "").strip():
+            return [Problem("", f"{model}: {self._missing_key(provider)}")]
+        return []
+
+    def check_endpoint(self, name_or_url: str, *, may_call: bool) -> list[Problem]:
+        """List what is wrong with the use of an endpoint, as `check` does for a model."""
+        try:
+            endpoint = self.endpoint(name_or_url)
+            if may_call:
+                self.headers(endpoint)
+        except SuiteError as error:
+            return list(error.problems)
+        except CallError as error:
+            return [Problem("", error.message)]
+        return []
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return every configured key and header value that is set, for `scrub`."""
+        variables = [p.api_key_env for p in self._providers.values() if p.api_key_env]
+        variables += [variable for e in self._endpoints.values() for _, variable in e.headers_env]
+        variables += ["OPENAI_API_KEY", "OPENAI_ADMIN_KEY"]
+        found = set()
+        for variable in variables:
+            value = self._env.get(variable, "").strip()
+            found.add(value)
+            scheme, _, credential = value.partition(" ")
+            if credential and scheme.lower() in ("bearer", "basic", "token"):
+                found.add(credential.strip())
+        # Short values are placeholders of local servers ("x", "none"); replacing those would garble every text.
+        return tuple(sorted((value for value in found if len(value) >= 8), key=len, reverse=True))
+
+    def _missing_key(self, provider: ProviderConfig) -> str:
+        return (
+            f"the environment variable {provider.api_key_env} is not set, and provider {provider.name} "
+            f"({provider.base_url}) needs its key there. Set it, or answer from a recording with --evals-calls=replay."
+        )
+
+    def _unknown_provider(self, model: str, prefix: str) -> str:
+        return (
+            f"{model}: unknown provider {prefix!r} (known: {', '.join(self._providers)})"
+            f"{_nearest(prefix, self._providers)}. If {model!r} is the name of a model of {DEFAULT_PROVIDER}, write "
+            f"{DEFAULT_PROVIDER}:{model}; else add to {self._source}:\n"
+            f"    [tool.evalgrader.providers.{prefix if _NAME.match(prefix) else 'NAME'}]\n"
+            f'    base_url = "http://127.0.0.1:8000/v1"\n'
+            f'    api = "chat_completions"'
+        )
+
+
+def scrub(text: str, secrets: Iterable[str]) -> str:
+    """Replace every secret in a text by `***`."""
+    for secret in secrets:
+        if secret in text:
+            text = text.replace(secret, "***")
+    return text
+
+
+def load_providers(pyproject: Path | None, env: Mapping[str, str]) -> Providers:
+    """Read `[tool.evalgrader]`.
+
+    Args:
+        pyproject: The file, or None where the project has none.
+        env: The environment; `OPENAI_BASE_URL` is read now, keys at the time of a call.
+
+    Returns:
+        The providers, `openai` among them, and the endpoints.
+
+    Raises:
+        SuiteError: With everything that is wrong in the table.
+    """
+    problems: list[Problem] = []
+    table: dict[str, Any] = {}
+    source = pyproject.name if pyproject is not None else "pyproject.toml"
+    if pyproject is not None and pyproject.is_file():
+        try:
+            table = tomllib.loads(pyproject.read_text("utf-8-sig")).get("tool", {}).get("evalgrader", {})
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+            raise _wrong(source, f"cannot be read: {error}") from None
+    read = _Reader(source, problems)
+    if not isinstance(table, dict):
+        read.problem("tool.evalgrader", "must be a table")
+        table = {}
+    read.known("tool.evalgrader", table, ("providers", "endpoints"))
+    providers: dict[str, ProviderConfig] = {}
+    listed = read.table("tool.evalgrader.providers", table.get("providers", {}))
+    for name, entry in {DEFAULT_PROVIDER: {}, **listed}.items():
+        provider = _read_provider(read, name, entry, env)
+        if provider is not None:
+            providers[name] = provider
+    endpoints: dict[str, EndpointConfig] = {}
+    for name, entry in read.table("tool.evalgrader.endpoints", table.get("endpoints", {})).items():
+        endpoint = _read_endpoint(read, name, entry)
+        if endpoint is not None:
+            endpoints[name] = endpoint
+    if problems:
+        raise SuiteError(problems)
+    return Providers(providers, endpoints, env, source)
+
+
+def join_base_url(address: str) -> str:
+    """Bring an API's address into the form that `/responses` and the like are added to.
+
+    An address without any path gets `/v1`; the full address of an API method is cut back to what stands before it;
+    any other path stays as it is.
+    """
+    address = address.strip().rstrip("/")
+    for path in _API_PATHS:
+        if address.endswith(path):
+            return address[: -len(path)]
+    return address if urlsplit(address).path.strip("/") else f"{address}/v1"
+
+
+class _Reader:
+    """Reads values strictly and gathers what is wrong."""
+
+    def __init__(self, source: str, problems: list[Problem]) -> None:
+        self._source = source
+        self._problems = problems
+
+    def problem(self, place: str, message: str) -> None:
+        self._problems.append(Problem(f"{self._source}: {place}", message))
+
+    def known(self, place: str, entry: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+        for key in entry:
+            if key not in keys:
+                self.problem(f"{place}.{key}", f"unknown key{_nearest(key, keys)}. Known keys: {', '.join(keys)}.")
+
+    def table(self, place: str, value: object) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        self.problem(place, f"must be a table, not {value!r}")
+        return {}
+
+    def value(
+        self,
+        place: str,
+        entry: Mapping[str, Any],
+        key: str,
+        fits: Callable[[Any], bool],
+        expected: str,
+        default: Any,
+        *,
+        show: bool = True,
+    ) -> Any:
+        if key not in entry:
+            return default
+        if fits(entry[key]):
+            return entry[key]
+        self.problem(f"{place}.{key}", f"must be {expected}" + (f", not {entry[key]!r}" if show else ""))
+        return default
+
+
+def _read_provider(read: _Reader, name: str, entry: object, env: Mapping[str, str]) -> ProviderConfig | None:
+    place = f"tool.evalgrader.providers.{name}"
+    table = read.table(place, entry)
+    if not _NAME.match(name):
+        read.problem(place, "a provider's name has letters, digits, `_`, `.` and `-` only")
+        return None
+    if name in RESERVED:
+        read.problem(place, f"{name}: models are answered by this program itself; choose another name")
+        return None
+    read.known(place, table, ("base_url", "api", "api_key_env", "timeout_seconds", "max_retries", "allow_tools"))
+    is_default = name == DEFAULT_PROVIDER
+    address = read.value(
+        place,
+        table,
+        "base_url",
+        lambda v: isinstance(v, str) and bool(v.strip()),
+        'an address such as "http://…"',
+        None,
+    )
+    from_env = is_default and address is None
+    if from_env:
+        address = env.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+    if address is None:
+        if "base_url" not in table:
+            read.problem(place, 'base_url is missing, such as base_url = "http://127.0.0.1:8000/v1"')
+        return None
+    problem = _url_problem(address)
+    if problem:
+        if from_env:
+            read.problem("environment variable OPENAI_BASE_URL", problem)
+        else:
+            read.problem(f"{place}.base_url", problem)
+        return None
+    return ProviderConfig(
+        name=name,
+        base_url=join_base_url(address),
+        api=read.value(
+            place, table, "api", lambda v: v in get_args(Api), 'one of "responses", "chat_completions"', "responses"
+        ),
+        api_key_env=read.value(
+            place,
+            table,
+            "api_key_env",
+            lambda v: isinstance(v, str) and bool(re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", v)),
+            "the name of an environment variable (never the key itself)",
+            "OPENAI_API_KEY" if is_default else None,
+            show=False,
+        ),
+        timeout_seconds=float(
+            read.value(
+                place, table, "timeout_seconds", lambda v: _is_number(v) and v > 0, "seconds above 0", DEFAULT_TIMEOUT_S
+            )
+        ),
+        max_retries=read.value(
+            place,
+            table,
+            "max_retries",
+            lambda v: isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= 100,
+            "a whole number from 0 to 100",
+            DEFAULT_MAX_RETRIES,
+        ),
+        allow_tools=read.value(place, table, "allow_tools", lambda v: isinstance(v, bool), "true or false", False),
+    )
+
+
+def _read_endpoint(read: _Reader, name: str, entry: object) -> EndpointConfig | None:
+    place = f"tool.evalgrader.endpoints.{name}"
+    table = read.table(place, entry)
+    read.known(place, table, ("url", "headers_env"))
+    url = read.value(place, table, "url", lambda v: isinstance(v, str), 'an address such as "https://…"', None)
+    if url is None:
+        if "url" not in table:
+            read.problem(place, 'url is missing, such as url = "https://rewards.example.org"')
+        return None
+    problem = _url_problem(url, query=True)
+    if problem:
+        read.problem(f"{place}.url", problem)
+        return None
+    headers = read.table(f"{place}.headers_env", table.get("headers_env", {}))
+    for header, variable in headers.items():
+        if not (isinstance(variable, str) and re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", variable)):
+            read.problem(f"{place}.headers_env.{header}", "must be the name of an environment variable, not a value")
+            return None
+    return EndpointConfig(label=name, url=url.strip(), headers_env=tuple(headers.items()))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value and value != float("inf")
+
+
+def _url_problem(address: str, *, query: bool = False) -> str | None:
+    try:
+        parts = urlsplit(address.strip())
+        port_is_valid = parts.port is None or parts.port > 0
+    except ValueError:
+        return "is not an address"
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_valid:
+        return "must be an address that starts with http:// or https://"
+    if parts.username or parts.password:
+        return "holds a user name or password; keys belong into environment variables"
+    if parts.fragment or (parts.query and not query):
+        return "must not hold a query or a fragment"
+    return None
+
+
+def _without_secrets(address: str) -> str:
+    """Return an address without user, query and fragment, which may hold secrets."""
+    parts = urlsplit(address)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}".rstrip("/")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f'. Did you mean "{close[0]}"?' if close else ""
+
+
+def _wrong(where: str, message: str) -> SuiteError:
+    return SuiteError([Problem(where, message)])
