@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pytest_evalgrader.data.fewshot import FewShot
 from pytest_evalgrader.data.template import Template, check_fields
 from pytest_evalgrader.errors import EvalgraderError, Problem, SampleError, SuiteError
 from pytest_evalgrader.gateway.providers import Providers
+from pytest_evalgrader.gateway.recording import recording_path
 from pytest_evalgrader.graders.custom import CustomGrader, import_trusted
 from pytest_evalgrader.graders.python import MIB, PythonBatchGrader, PythonGrader
 from pytest_evalgrader.sandbox.host import Program, Sandbox
@@ -245,7 +247,7 @@ class _TaskBuilder:
                 ids, warned = found
                 self.warnings += [f"{self.where()}: {text}" for text in warned]
         candidates = self.candidates(rows)
-        generation = run.generation.merged(spec.generation) if run.generation else spec.generation
+        generation = run.generation.merged(spec.generation)
         limit = options.limit if options.limit is not None else run.max_samples_per_task
         task = TaskPlan(
             suite=str(self.loaded.relpath),
@@ -256,11 +258,11 @@ class _TaskBuilder:
             count=0 if rows is None else len(rows) if limit is None else min(limit, len(rows)),
             ids=ids,
             metrics={metric.id: metric for metric in spec.metrics},
-            generation=generation.to_dict() if generation is not None else {},
-            judge_model=options.judge_model or run.judge_model,
+            generation=generation.settings(),
+            judge_model=self.judge_model,
             embedding_model=options.embedding_model or run.embedding_model,
             concurrency=run.concurrency,
-            recording=self.loaded.path.parent / "recordings" / f"{self.loaded.path.stem}.jsonl",
+            recording=recording_path(self.loaded.path),
         )
         self.templates(task, rows)
         task.extract = self.attempt(lambda: build_extractor(spec.output_extraction)) or (lambda text: text)
@@ -358,15 +360,10 @@ class _TaskBuilder:
                 rest, self.options.trusted_modules, where=where, check_trust=not from_command_line
             )
             return Candidate(name, "python", function=function, is_async=_is_async(function))
-        providers = self.options.providers
-        if providers is not None and not providers.knows(name):
-            if self.options.answered_by_hook:
+        if self.options.answered_by_hook and rest and self.options.providers is not None:
+            if provider not in self.options.providers.names:
                 return Candidate(name, "hook")
-            raise SuiteError([Problem(where, providers.unknown_message(name))])
-        if providers is not None:
-            found = providers.check_model(name, may_call=self.options.may_call)
-            if found:
-                raise SuiteError([Problem(where, text) for text in found])
+        self.check_model(name, where)
         return Candidate(name, "provider")
 
     def check_column(self, column: str, rows: Rows, where: str) -> None:
@@ -404,6 +401,13 @@ class _TaskBuilder:
                     yield transform_row(self.sandbox, program, rows[index], str(index), pre.timeout_seconds, pre.memory_mb)
                 except SampleError:
                     continue
+
+    def processed(self, rows: Rows) -> Any:
+        """Return the rows as a grader will see them: after a row preprocessor, where there is one."""
+        pre = self.spec.preprocess
+        if pre is None or pre.contract != "row":
+            return rows
+        return _Processed(list(self.rows_to_look_at(rows))[len(rows) :])
 
     # -- templates ----------------------------------------------------------------------------------------------
 
@@ -465,20 +469,17 @@ class _TaskBuilder:
     # -- graders ------------------------------------------------------------------------------------------------
 
     def graders(self, task: TaskPlan, rows: Rows | None) -> None:
-        several = len(self.spec.grader_list) > 1 or self.spec.graders is not None
         graders: list[Grader] = []
         batch: list[PythonBatchGrader] = []
-        for n, spec in enumerate(self.spec.grader_list):
-            place = f"{self.place}.graders[{n}]" if several else f"{self.place}.grader"
+        for spec, place in zip(self.spec.grader_list, self.spec.grader_places, strict=True):
             if isinstance(spec, PythonGraderSpec):
                 self.python_grader(spec, place, task, graders, batch)
             elif self.options.build_graders:
                 grader = self.attempt(lambda spec=spec, place=place: self.other_grader(spec, place))
                 if grader is not None:
                     if hasattr(grader, "check_rows") and rows is not None:
-                        self.problems += self.attempt(
-                            lambda grader=grader: grader.check_rows(_Lazy(lambda: self.rows_to_look_at(rows)))
-                        ) or []
+                        view = self.processed(rows)
+                        self.problems += self.attempt(lambda grader=grader, view=view: grader.check_rows(view)) or []
                     graders.append(grader)
         task.graders = tuple(graders)
         task.batch_graders = tuple(batch)
@@ -501,16 +502,17 @@ class _TaskBuilder:
         name = "grade_batch" if execution == "aggregate" else "grade"
         program = Program(source=program.source, filename=program.filename, functions=(name,))
         task.sources[program.filename] = program.source
+        digest = hashlib.sha256(program.source.encode("utf-8", "surrogatepass")).hexdigest()
+        task.digests[place] = f"sha256:{digest}"
         if self.options.build_graders:
             self.problems += self.sandbox.check(program)
-        access = spec.model_access or ("mka1" if spec.contract == "model_backed" else "none")
         made = {
             "program": program,
             "place": place,
             "metric_id": spec.metric_id,
             "timeout_s": float(spec.timeout_seconds),
             "memory_mb": spec.memory_mb,
-            "model_access": access == "mka1",
+            "model_access": spec.access == "mka1",
             "max_model_calls": spec.max_model_calls,
         }
         if name == "grade":
@@ -537,26 +539,31 @@ class _TaskBuilder:
                         ]
                     )
                 function = found
-            return CustomGrader(function, place, spec.metric_id or spec.key)
+            return CustomGrader(function, place, spec.own_key)
         if isinstance(spec, BinaryJudgeSpec):
             from pytest_evalgrader.graders.judge import BinaryJudge
 
             self.check_judge(spec.judge_model, where)
-            return BinaryJudge(spec, where=where)
+            return BinaryJudge(spec, where=where, judge_model=self.judge_model)
         if isinstance(spec, PrebuiltJudgeSpec):
             from pytest_evalgrader.graders.rag import PrebuiltJudge
 
             self.check_judge(spec.judge_model, where)
-            return PrebuiltJudge(spec, where=where)
+            return PrebuiltJudge(spec, where=where, judge_model=self.judge_model)
         if isinstance(spec, EndpointSpec):
             from pytest_evalgrader.graders.endpoint import ExternalEndpoint
 
             return ExternalEndpoint(spec, where=where, providers=options.providers)
         raise SuiteError([Problem(where, f"graders of type {spec.type!r} are not known.")])
 
+    @property
+    def judge_model(self) -> str | None:
+        """The run's judge model."""
+        return self.options.judge_model or self.loaded.spec.run.judge_model
+
     def check_judge(self, own: str | None, where: str) -> None:
         """A judge needs a model that the configuration knows."""
-        name = own or self.options.judge_model or self.loaded.spec.run.judge_model
+        name = own or self.judge_model
         if name is None:
             raise SuiteError(
                 [
@@ -566,14 +573,23 @@ class _TaskBuilder:
                     )
                 ]
             )
+        self.check_model(name, where)
+
+    def check_model(self, name: str, where: str) -> None:
+        """Refuse a model that the configuration cannot reach."""
         providers = self.options.providers
-        if providers is None:
-            return
-        if not providers.knows(name):
-            raise SuiteError([Problem(where, providers.unknown_message(name))])
-        found = providers.check_model(name, may_call=self.options.may_call)
-        if found:
-            raise SuiteError([Problem(where, text) for text in found])
+        if providers is not None:
+            found = providers.check(name, may_call=self.options.may_call)
+            if found:
+                raise SuiteError([Problem(where, problem.message) for problem in found])
+
+
+class _Processed(list[dict[str, Any]]):
+    """Preprocessed rows with their columns."""
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(key for row in self for key in row))
 
 
 class _Lazy:

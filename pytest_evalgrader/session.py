@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import threading
 import time
@@ -73,12 +74,12 @@ class EvalSession:
         except SandboxUnavailable as error:
             raise pytest.UsageError(str(error)) from None
         try:
-            self.providers = load_providers(self._pyproject())
+            self.providers = load_providers(self._pyproject(), os.environ)
         except SuiteError as error:
             raise pytest.UsageError(str(error)) from None
         self._gateway: Any = None
-        self._permits: Any = None
         self._permit_server: Any = None
+        self._store: Any = None
         self._gateway_lock = threading.Lock()
         self.pipeline = Pipeline(self.sandbox, self.gateway, self.run_id, self._ask_generate_hook)
         self.lookahead: Lookahead | None = None
@@ -177,7 +178,7 @@ class EvalSession:
             missing=self.sandbox.missing,
             sandbox=self.settings.sandbox,
             calls=self.settings.calls,
-            max_calls=self.settings.max_calls,
+            verbosity=self.config.get_verbosity(),
         )
 
     @pytest.hookimpl(tryfirst=True)
@@ -209,6 +210,10 @@ class EvalSession:
         if self._permit_server is not None:
             self._permit_server.close()
             self._permit_server = None
+        if self._store is not None:
+            for text in self._store.finish():
+                self.config.issue_config_time_warning(pytest.PytestWarning(text), stacklevel=2)
+            self._store = None
         self.pipeline.close()
         self.sandbox.close()
         if self.writer is not None:
@@ -319,13 +324,14 @@ class EvalSession:
         groups = list(self.groups.values())
         if not groups:
             return []
-        return terminal.collection_lines(
+        line = terminal.collection_line(
             suites=len({group.key[0] for group in groups}),
             tasks=len({group.key[:2] for group in groups}),
             samples=sum(group.planned if group.selected is None else len(group.selected) for group in groups),
             models=len({group.key[2] for group in groups}),
             gates=len(self._gate_items),
         )
+        return [line]
 
     # -- hooks: xdist -------------------------------------------------------------------------------------------
 
@@ -514,8 +520,7 @@ class EvalSession:
         group = self.groups.get((record.suite, record.task_id, record.model))
         if group is None or self.writer is None:
             return
-        offset, size = self.writer.append(text)
-        group.add(record, offset, size)
+        group.add(record, self.writer.append(text), len(text))
         hook = self.config.hook.pytest_evalgrader_sample
         if hook.get_hookimpls():
             hook(record=record.to_dict())
@@ -621,7 +626,7 @@ class EvalSession:
             raise GateFault(group.batch_problem)
         verdict = group.verdict(gate.metric, self._stopped)
         self._verdicts.setdefault(group.key, []).append(verdict)
-        gate.user_properties += junit.gate_properties(verdict)
+        gate.user_properties += junit.gate_properties(verdict, task_id=group.task.id, model=group.candidate.name)
         if verdict.outcome == "skipped":
             raise pytest.skip.Exception(one_line(verdict.reason, 500), _use_item_location=True)
         if verdict.outcome == "failed":
@@ -724,19 +729,47 @@ class EvalSession:
         """Print the table of the run."""
         if self.worker or self.run is None or not self.run["groups"]:
             return
-        lines = terminal.summary_lines(self.run, verbosity=self.config.get_verbosity(), width=terminalreporter._tw.fullwidth)
+        folder = self.settings.output
+        lines = terminal.summary_lines(
+            self.run,
+            verbosity=self.config.get_verbosity(),
+            width=terminalreporter._tw.fullwidth,
+            folder="" if folder is None else os.path.relpath(folder, self.config.invocation_params.dir),
+        )
         if lines:
             terminalreporter.section("evals")
-            for line in lines:
-                terminalreporter.write_line(line)
+            for text, markup in lines:
+                terminalreporter.write_line(text, **markup)
 
     # -- calls --------------------------------------------------------------------------------------------------
 
+    def _recorder(self) -> Any:
+        """Return the writer of recordings where this run records; there is one in the whole run."""
+        if self.settings.calls not in ("fill", "refresh"):
+            return None
+        from pytest_evalgrader.gateway.recording import RecordingStore
+
+        self._store = RecordingStore(self.settings.calls, self.run_id)
+        return self._store
+
     def _make_permits(self) -> Any:
-        raise RuntimeError("no permits yet")
+        from pytest_evalgrader.gateway.permits import LocalPermits, RemotePermits
+
+        if self.worker:
+            return RemotePermits(self._link)
+        if self._distributed:
+            return RemotePermits(self._controller_link())
+        return LocalPermits(self.concurrency, self.settings.max_calls, self._recorder())
 
     def _controller_link(self) -> dict[str, Any]:
-        return {}
+        """Start the server that workers ask for permits, once; return its address."""
+        if self._permit_server is None:
+            from pytest_evalgrader.gateway.permits import PermitServer
+
+            self._permit_server = PermitServer(self.concurrency, self.settings.max_calls, self._recorder())
+            self._permit_server.start()
+        address: dict[str, Any] = self._permit_server.address
+        return address
 
 
 class SampleFault(Exception):
