@@ -36,9 +36,9 @@ class EndpointSpec(Protocol):
     @property
     def url(self) -> str: ...
     @property
-    def timeout_seconds(self) -> float | None: ...
+    def timeout_seconds(self) -> float: ...
     @property
-    def max_retries(self) -> int | None: ...
+    def max_retries(self) -> int: ...
 
 
 class EndpointScope(Protocol):
@@ -50,9 +50,9 @@ class EndpointScope(Protocol):
         path: str,
         body: dict[str, Any] | None,
         *,
-        timeout_s: float | None = None,
-        max_retries: int | None = None,
-    ) -> dict[str, Any]:
+        timeout_s: float,
+        max_retries: int,
+    ) -> Any:
         """GET (no body) or POST a path; raises CallError."""
         ...
 

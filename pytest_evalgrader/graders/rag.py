@@ -213,10 +213,10 @@ class PrebuiltJudge:
             CallError: The judge could not be reached.
             SampleError: The row's turns cannot be read.
         """
-        conversation = _conversation(sample, row)
-        why = self._nothing_to_ask(conversation)
+        why = self.nothing_to_ask(sample, row)
         if why is not None:
             return self._not_applicable(why)
+        conversation = _conversation(sample, row)
         prompt = self._prompt(conversation)
         chunks = conversation.documents
         answer = ask(
@@ -247,7 +247,13 @@ class PrebuiltJudge:
             payload["retried"] = answer.retried
         return GradeOutcome(scores={self.key: score}, judge={self.key: payload})
 
-    def _nothing_to_ask(self, conversation: Conversation) -> str | None:
+    def nothing_to_ask(self, sample: Mapping[str, Any], row: Mapping[str, Any]) -> str | None:
+        """Say why the judge need not be asked about a sample; None where it has to be.
+
+        Raises:
+            SampleError: The row's turns cannot be read.
+        """
+        conversation = _conversation(sample, row)
         if self._kind.counted == "claims" and not conversation.completion.strip():
             return "the completion is empty, so it makes no claims"
         if self._kind.needs_documents and not conversation.documents:
