@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from _pytest._code.code import ExceptionChainRepr, ReprEntry, ReprFileLocation, ReprTraceback
 
-from pytest_evalgrader.reporting.safetext import MESSAGE_CHARS, one_line, pretty_json, safe
+from pytest_evalgrader.reporting.safetext import MESSAGE_CHARS, PLACE, one_line, pretty_json, safe
 
 if TYPE_CHECKING:
     from pytest_evalgrader.errors import Problem
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from pytest_evalgrader.records import SampleRecord
 
 WIDTH = 100
-# Together these stay below 10 KB for one test case.
+_TOTAL_BYTES = 10_000
 _PROMPT_BYTES = 1_600
 _TARGET_BYTES = 600
 _OUTPUT_BYTES = 2_000
 _EXTRACTED_BYTES = 500
 _PAYLOAD_BYTES = 2_600
 _MESSAGE_BYTES = 1_200
+_SOURCE_BYTES = 2_000
+_BLOCK_LINES = 50
+_MESSAGE_LINES = 20
 _CONTEXT = 4
 _FUNCTION_LINES = 12
 _FRAMES = 4
@@ -55,7 +58,7 @@ def invalid_failure(
     judge = record.judge if isinstance(record.judge, dict) else {}
     invalid = judge.get("invalid") if isinstance(judge.get("invalid"), dict) else {}
     assert isinstance(invalid, dict)
-    reason = str(invalid.get("reason", "invalid"))
+    reason = one_line(str(invalid.get("reason", "invalid")), 80)
     error = invalid.get("error") if isinstance(invalid.get("error"), dict) else None
     message = _message_of(invalid, reason, error)
     entries = _source_entries(error, sources, function, where, reason)
@@ -88,7 +91,7 @@ def error_failure(record: SampleRecord) -> ExceptionChainRepr:
     error = record.error or {}
     stage, kind = error.get("stage", "?"), error.get("type", "error")
     message = str(error.get("message", ""))
-    opening = [f"Error in {stage} ({kind}): the sample has no score.", *_wrapped(message)]
+    opening = [one_line(f"Error in {stage} ({kind}): the sample has no score.", 200), *_wrapped(message)]
     crash = _crash(record.suite, f"{stage}: {kind}: {message}")
     return _failure(crash, [_plain(opening), *_source_entries(error, {}, "", "", ""), _plain(sample_lines(record))])
 
@@ -127,7 +130,7 @@ def batch_failure(
         where: As in `invalid_failure`.
         gate: The verdict of the gate that fails on it.
     """
-    reason = str(invalid.get("reason", "invalid"))
+    reason = one_line(str(invalid.get("reason", "invalid")), 80)
     error = invalid.get("error") if isinstance(invalid.get("error"), dict) else None
     message = _message_of(invalid, reason, error)
     entries = _source_entries(error, sources or {}, "grade_batch", where, reason)
@@ -171,7 +174,7 @@ def sample_lines(record: SampleRecord, *, full: bool = False) -> list[str]:
             lines.append(f"{title + ':':<11}{shown or '(empty)'}")
         else:
             lines.append(f"{title}:")
-            lines.extend(_block(shown))
+            lines.extend(_block(shown, None if full else _BLOCK_LINES))
 
     part("prompt", prompt_text(record.prompt), _PROMPT_BYTES)
     part("target", record.target, _TARGET_BYTES)
@@ -235,7 +238,14 @@ def _source_entries(
     if frames and error is not None:
         said = _tidy(f"{error.get('type', 'Exception')}: {error.get('message', '')}", _MESSAGE_BYTES // 2).split("\n")
         shown = frames if len(frames) <= _FRAMES else [frames[0], *frames[-(_FRAMES - 1) :]]
-        return [_frame_entry(frame, sources, said if frame is shown[-1] else []) for frame in shown]
+        for chosen, context in ((shown, _CONTEXT), (shown, 0), (shown[-1:], 0)):
+            entries = [
+                _frame_entry(frame, sources, said if number == len(chosen) else [], context)
+                for number, frame in enumerate(chosen, 1)
+            ]
+            if _size(entries) <= _SOURCE_BYTES:
+                break
+        return entries
     filename = where or (next(iter(sources)) if len(sources) == 1 else "")
     text = sources.get(filename)
     if text is None or not function:
@@ -243,7 +253,7 @@ def _source_entries(
     return _function_entry(text, filename, function, reason)
 
 
-def _frame_entry(frame: Mapping[str, Any], sources: Mapping[str, str], said: Sequence[str]) -> ReprEntry:
+def _frame_entry(frame: Mapping[str, Any], sources: Mapping[str, str], said: Sequence[str], context: int) -> ReprEntry:
     filename, function = str(frame.get("file", "?")), str(frame.get("function", "?"))
     number = frame.get("line")
     line = number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 1
@@ -252,7 +262,7 @@ def _frame_entry(frame: Mapping[str, Any], sources: Mapping[str, str], said: Seq
     if line > len(source):
         marked = [f">   {_source_line(str(frame.get('text') or '?').strip())}"]
     else:
-        start = max(_function_start(source, line - 1), line - 1 - _CONTEXT)
+        start = max(_function_start(source, line - 1), line - 1 - context)
         marked = [f"    {_source_line(each)}" for each in source[start : line - 1]]
         marked.append(f">   {_source_line(source[line - 1])}")
     lines = marked + [f"E   {text}" for text in said]
@@ -318,6 +328,13 @@ def _crash(suite: str, message: str, entries: Sequence[ReprEntry] = ()) -> ReprF
 def _failure(crash: ReprFileLocation, entries: Sequence[ReprEntry]) -> ExceptionChainRepr:
     style: Literal["value"] = "value"
     shown = [entry for entry in entries if entry.lines]
+    over = _size(shown) - _TOTAL_BYTES
+    if over > 0:
+        last = shown[-1]
+        kept = list(last.lines)
+        while len(kept) > 1 and over > -200:
+            over -= len(kept.pop().encode()) + 1
+        last.lines = [*kept, f"[… cut; the rest is in {PLACE} …]"]
     # A blank line at the end of a source entry would be lost to pytest's highlighter, so it opens what follows.
     for before, entry in pairwise(shown):
         if entry.style == "value":
@@ -327,15 +344,32 @@ def _failure(crash: ReprFileLocation, entries: Sequence[ReprEntry]) -> Exception
     return ExceptionChainRepr([(ReprTraceback(shown, None, style), crash, None)])
 
 
+def _size(entries: Sequence[ReprEntry]) -> int:
+    """Return the bytes that entries take up."""
+    lines = [line for entry in entries for line in entry.lines]
+    places = [f"{at.path}:{at.lineno}: {at.message}" for entry in entries if (at := entry.reprfileloc) is not None]
+    return sum(len(line.encode()) + 1 for line in lines + places)
+
+
 def _wrapped(text: str, indent: str = "") -> list[str]:
-    out: list[str] = []
+    lines: list[str] = []
     for line in _tidy(text, _MESSAGE_BYTES).split("\n"):
-        out.extend(_wrap(line, indent) or [""])
-    return out
+        lines.extend(_wrap(line, indent) or [""])
+    return _few(lines, _MESSAGE_LINES, indent)
 
 
-def _block(text: str) -> list[str]:
-    return [wrapped for line in text.split("\n") for wrapped in (_wrap(line, "    ") or ["    "])]
+def _block(text: str, limit: int | None = _BLOCK_LINES) -> list[str]:
+    lines = [wrapped for line in text.split("\n") for wrapped in (_wrap(line, "    ") or ["    "])]
+    return lines if limit is None else _few(lines, limit, "    ")
+
+
+def _few(lines: list[str], limit: int, indent: str) -> list[str]:
+    """Take lines out of the middle where there are too many."""
+    if len(lines) <= limit:
+        return lines
+    tail = limit // 3
+    left_out = f"{indent}[… {len(lines) - limit:,} lines more, the whole text is in {PLACE} …]"
+    return [*lines[: limit - tail], left_out, *lines[-tail:]]
 
 
 def _wrap(line: str, indent: str) -> list[str]:

@@ -84,7 +84,7 @@ def record_lines(record: dict[str, Any], *, full: bool = False) -> list[str]:
         sample = SampleRecord.from_dict(record)
     except TypeError as error:
         raise ValueError(f"a line of {SAMPLES} is no record of evalgrader: {error}") from None
-    lines = [f"--- {one_line(sample.nodeid, 300)}  {sample.outcome.upper()}"]
+    lines = [f"--- {one_line(str(sample.nodeid), 300)}  {one_line(str(sample.outcome), 60).upper()}"]
     if sample.error is not None:
         stage, kind = sample.error.get("stage", "?"), sample.error.get("type", "error")
         lines.append(safe(f"error:     {stage}: {kind}: {sample.error.get('message', '')}", 2_000))
