@@ -166,6 +166,7 @@ class EvalSession:
                     providers=self.providers,
                     permits=self._make_permits(),
                     calls=self.settings.calls,
+                    run_id=self.run_id,
                 )
             return self._gateway
 

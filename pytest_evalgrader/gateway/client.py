@@ -35,14 +35,14 @@ class Gateway:
     Args:
         providers: Where models are.
         permits: The run's limits.
-        mode: `live` calls and records nothing; `replay` never calls; `fill` calls what is not recorded; `refresh` calls
+        calls: `live` calls and records nothing; `replay` never calls; `fill` calls what is not recorded; `refresh` calls
             everything and records it anew.
         run_id: The run's id, the same in all of its processes.
     """
 
-    def __init__(self, providers: Providers, permits: Permits, *, mode: CallsMode = "live", run_id: str = "") -> None:
+    def __init__(self, providers: Providers, permits: Permits, *, calls: CallsMode = "live", run_id: str = "") -> None:
         self.providers = providers
-        self.mode: CallsMode = mode
+        self.mode: CallsMode = calls
         self.permits = permits
         self._run_id = run_id
         self.transport = Transport(providers)

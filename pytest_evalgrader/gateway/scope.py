@@ -271,8 +271,8 @@ class CallScope:
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        max_retries: int = DEFAULT_MAX_RETRIES,
+        timeout_s: float | None = None,
+        max_retries: int | None = None,
     ) -> Any:
         """Ask an external endpoint; recorded without headers, and no model call.
 
@@ -280,8 +280,8 @@ class CallScope:
             endpoint: A configured name, an address, or what `Providers.endpoint` returned.
             path: Below its address, such as `score`.
             body: JSON to POST; None makes it a GET.
-            timeout_s: Bound on one attempt.
-            max_retries: Further attempts on network faults, 429 and 5xx.
+            timeout_s: Bound on one attempt; 300 by default.
+            max_retries: Further attempts on network faults, 429 and 5xx; 5 by default.
 
         Returns:
             The JSON of the answer.
@@ -296,11 +296,13 @@ class CallScope:
             raise CallError(str(error), "UnknownEndpoint") from None
         method: Literal["GET", "POST"] = "GET" if body is None else "POST"
         label = f"endpoint {config.label}"
+        bound_s = timeout_s or DEFAULT_TIMEOUT_S
+        retries = DEFAULT_MAX_RETRIES if max_retries is None else max_retries
 
         async def attempt(sent: Mapping[str, Any]) -> Any:
-            return await gateway.transport.ask_endpoint(config, method, path, sent, timeout_s)
+            return await gateway.transport.ask_endpoint(config, method, path, sent, bound_s)
 
-        call = self._call(label, label, attempt, lambda data: None, body or {}, max_retries)
+        call = self._call(label, label, attempt, lambda data: None, _sendable(dict(body or {})), retries)
         request = {"api": "endpoint", "model": config.label, "body": {"method": method, "path": path, "json": body}}
         data, _ = self._through_recording(request, call)
         return data

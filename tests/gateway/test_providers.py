@@ -1,0 +1,179 @@
+"""Providers and endpoints of pyproject.toml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_evalgrader.errors import CallError, SuiteError
+from pytest_evalgrader.gateway.providers import Providers, join_base_url, load_providers, scrub
+
+KEY = "sk-a-secret-of-the-tests"
+
+
+def load(tmp_path: Path, text: str = "", **env: str) -> Providers:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(text, "utf-8")
+    return load_providers(path, env)
+
+
+def test_openai_is_there_by_default() -> None:
+    providers = load_providers(None, {"OPENAI_API_KEY": KEY})
+    provider, name = providers.resolve("openai:gpt-4.1-mini")
+    assert (provider.base_url, provider.api, name) == ("https://api.openai.com/v1", "responses", "gpt-4.1-mini")
+    assert providers.key(provider) == KEY
+    assert providers.resolve("gpt-4.1-mini") == (provider, "gpt-4.1-mini")
+    assert providers.canonical("gpt-4.1-mini") == "openai:gpt-4.1-mini"
+
+
+@pytest.mark.parametrize(
+    ("address", "joined"),
+    [
+        ("http://h:1", "http://h:1/v1"),
+        ("http://h:1/", "http://h:1/v1"),
+        ("http://h:1/v1", "http://h:1/v1"),
+        ("http://h:1/v1/", "http://h:1/v1"),
+        ("http://h:1/v1//", "http://h:1/v1"),
+        ("http://h/api/v1/chat/completions", "http://h/api/v1"),
+        ("http://h/v1/responses/", "http://h/v1"),
+        ("http://h/chat/completions", "http://h"),
+        ("http://h/openai", "http://h/openai"),
+    ],
+)
+def test_base_urls_are_joined_right(address: str, joined: str) -> None:
+    assert join_base_url(address) == joined
+
+
+def test_a_provider_needs_no_key_and_gets_none_of_another(tmp_path: Path) -> None:
+    providers = load(tmp_path, '[tool.evalgrader.providers.local]\nbase_url = "http://127.0.0.1:1"\n', OPENAI_API_KEY=KEY)
+    provider, name = providers.resolve("local:a:b")
+    assert providers.key(provider) is None
+    assert name == "a:b"
+
+
+def test_a_missing_key_names_its_variable(tmp_path: Path) -> None:
+    providers = load(
+        tmp_path, '[tool.evalgrader.providers.p]\nbase_url = "http://h/v1"\napi_key_env = "P_KEY"\n', P_KEY="  "
+    )
+    with pytest.raises(CallError, match="P_KEY is not set") as caught:
+        providers.key(providers.resolve("p:m")[0])
+    assert caught.value.type_name == "MissingKey"
+    assert "OPENAI_API_KEY" in str(providers.check("m", may_call=True)[0])
+    assert providers.check("m", may_call=False) == []
+
+
+def test_an_unknown_provider_lists_the_known_and_the_lines_to_add(tmp_path: Path) -> None:
+    providers = load(tmp_path, '[tool.evalgrader.providers.local]\nbase_url = "http://h"\n')
+    with pytest.raises(SuiteError) as caught:
+        providers.resolve("loacl:m")
+    text = str(caught.value)
+    assert "known: openai, local" in text
+    assert 'Did you mean "local"?' in text
+    assert "[tool.evalgrader.providers.loacl]" in text
+    with pytest.raises(SuiteError, match="openai:llama3.2:1b"):
+        providers.resolve("llama3.2:1b")
+
+
+@pytest.mark.parametrize("model", ["", "openai:", "openai: ", "recorded:answer", "python:app:f"])
+def test_a_name_without_a_model_is_refused(model: str) -> None:
+    with pytest.raises(SuiteError):
+        load_providers(None, {}).resolve(model)
+
+
+def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError) as caught:
+        load(
+            tmp_path,
+            """
+            [tool.evalgrader]
+            provider = 1
+            [tool.evalgrader.providers.a]
+            base_ulr = "http://h"
+            [tool.evalgrader.providers.b]
+            base_url = "http://h"
+            api = "chat"
+            timeout_seconds = -1
+            max_retries = true
+            allow_tools = "yes"
+            api_key_env = "sk-this-is-a-key"
+            [tool.evalgrader.providers.recorded]
+            base_url = "http://h"
+            [tool.evalgrader.providers.c]
+            base_url = "http://user:pass@h"
+            [tool.evalgrader.providers.d]
+            base_url = "h:80"
+            [tool.evalgrader.endpoints.e]
+            headers_env = { Authorization = "Bearer x y" }
+            [tool.evalgrader.endpoints.f]
+            url = "http://h"
+            headers_env = { Authorization = "Bearer x y" }
+            """,
+        )
+    text = str(caught.value)
+    for part in (
+        'provider: unknown key. Did you mean "providers"?',
+        'providers.a.base_ulr: unknown key. Did you mean "base_url"?',
+        "providers.a: base_url is missing",
+        "providers.b.api: must be one of",
+        "providers.b.timeout_seconds: must be seconds above 0, not -1",
+        "providers.b.max_retries: must be",
+        "providers.b.allow_tools: must be true or false",
+        "providers.b.api_key_env: must be the name of an environment variable",
+        "providers.recorded: recorded: models are answered by this program",
+        "providers.c.base_url: holds a user name or password",
+        "providers.d.base_url: must be an address that starts with",
+        "endpoints.e: url is missing",
+        "endpoints.f.headers_env.Authorization: must be the name",
+    ):
+        assert part in text
+    assert "sk-this-is-a-key" not in text
+    assert "pass@" not in text
+    assert "Bearer x y" not in text
+
+
+def test_a_broken_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match=r"pyproject\.toml: cannot be read"):
+        load(tmp_path, "[tool")
+    with pytest.raises(SuiteError, match="OPENAI_BASE_URL: must be an address"):
+        load(tmp_path, "", OPENAI_BASE_URL="nowhere")
+
+
+def test_endpoints(tmp_path: Path) -> None:
+    providers = load(
+        tmp_path,
+        '[tool.evalgrader.endpoints.rewards]\nurl = "http://h/r/"\nheaders_env = { "X-Key" = "R_KEY" }\n',
+        R_KEY="Bearer abcdefgh123",
+    )
+    named = providers.endpoint("rewards")
+    assert (named.label, named.join("score"), named.join("/info")) == ("rewards", "http://h/r/score", "http://h/r/info")
+    assert providers.headers(named) == {"X-Key": "Bearer abcdefgh123"}
+    bare = providers.endpoint("http://127.0.0.1:9/x?token=abc")
+    assert bare.label == "http://127.0.0.1:9/x"
+    assert bare.join("score") == "http://127.0.0.1:9/x/score?token=abc"
+    assert providers.headers(bare) == {}
+    with pytest.raises(SuiteError, match=r"endpoints\.reward\]") as caught:
+        providers.endpoint("reward")
+    assert 'Did you mean "rewards"?' in str(caught.value)
+    with pytest.raises(SuiteError) as caught:
+        providers.endpoint("http://user:pass@h")
+    assert "pass" not in str(caught.value).replace("password", "")
+    assert scrub("x abcdefgh123 y", providers.secrets()) == "x *** y"
+
+
+def test_a_header_that_is_not_set_is_named(tmp_path: Path) -> None:
+    providers = load(tmp_path, '[tool.evalgrader.endpoints.r]\nurl = "http://h"\nheaders_env = { A = "R_KEY" }\n')
+    assert "R_KEY" in str(providers.check_endpoint("r", may_call=True)[0])
+    assert providers.check_endpoint("r", may_call=False) == []
+
+
+def test_keys_are_in_no_repr(tmp_path: Path) -> None:
+    providers = load(tmp_path, "", OPENAI_API_KEY=KEY)
+    assert KEY not in repr(providers)
+    assert KEY not in repr(providers.resolve("m"))
+    assert scrub(f"a {KEY} b", providers.secrets()) == "a *** b"
+
+
+def test_placeholders_are_no_secrets(tmp_path: Path) -> None:
+    providers = load(tmp_path, "", OPENAI_API_KEY="x")
+    assert scrub("x marks", providers.secrets()) == "x marks"
