@@ -634,7 +634,7 @@ class GenerationSpec(Spec):
     temperature: Annotated[float, Within(0, 100)] | None = Field(default=None, description="Sampling temperature.")
     top_p: Share | None = Field(default=None, description="Nucleus sampling, 0 to 1.")
     max_output_tokens: Annotated[int, Within(1)] | None = Field(default=None, description="Longest answer, in tokens.")
-    stop: list[Annotated[str, Words(r"(?s).+", "a text that is not empty")]] | None = Field(
+    stop: list[Annotated[str, Words(r"[\s\S]+", "a text that is not empty")]] | None = Field(
         default=None, description="A text or list of texts that end the answer; it is cut before them."
     )
     reasoning: FreeObject | None = Field(default=None, description="Reasoning settings of the Responses API.")
@@ -768,9 +768,7 @@ class TaskSpec(Spec):
     models: Models | None = Field(default=None, description="Overrides the run's models.")
     epochs: Annotated[int, Within(1, 100)] = Field(default=1, description="How many times each row is asked, 1 to 100.")
     allow_errors: Share = Field(default=0.0, description="Share of samples that may be errors, 0 to 1.")
-    tags: list[
-        Annotated[str, Words(r"[A-Za-z_][A-Za-z0-9_.\-]*", 'a letter, then letters, digits, "_", "." and "-"')]
-    ] = Field(default_factory=list, description="Become pytest marks.")
+    tags: list[Tagged] = Field(default_factory=list, description="Become pytest marks.")
     calibration: CalibrationSpec | None = Field(default=None, description="Human verdicts, for judges.")
 
     _grader_list: list[GraderSpec] = PrivateAttr(default_factory=list)
