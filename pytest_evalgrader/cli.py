@@ -24,6 +24,7 @@ _COMMANDS = {
     "validate": ("find every problem of suites, without running them", "pytest_evalgrader.cli"),
     "schema": ("print the JSON Schema of a suite, for editors", "pytest_evalgrader.cli"),
     "show": ("show the samples of a run", "pytest_evalgrader.reporting.show"),
+    "judge": ("show what the judges of one sample are sent and answer", "pytest_evalgrader.judge_cli"),
 }
 
 

@@ -13,6 +13,7 @@ PACKAGE = Path(pytest_evalgrader.__file__).parent
 LEVELS = {
     "plugin": 9,
     "cli": 9,
+    "judge_cli": 9,
     "session": 8,
     "collection": 8,
     "scheduling": 8,
@@ -32,7 +33,17 @@ LEVELS = {
     "suite": 3,
     "errors": 1,
 }
-MAY_IMPORT_PYTEST = {"plugin", "session", "collection", "scheduling", "reporting", "options", "hookspecs"}
+MAY_IMPORT_PYTEST = {
+    "plugin",
+    "cli",
+    "judge_cli",
+    "session",
+    "collection",
+    "scheduling",
+    "reporting",
+    "options",
+    "hookspecs",
+}
 
 
 def part_of(path: Path) -> str:
