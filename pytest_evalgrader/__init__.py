@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         python_grader,
     )
 
+__version__ = "0.1.0"
+
 __all__ = ["Suite", "Task", "binary_judge", "custom", "external_endpoint", "prebuilt_judge", "python_grader"]
 
 

@@ -24,6 +24,7 @@ from pytest_evalgrader.records import SampleRecord
 from pytest_evalgrader.sandbox.host import Sandbox
 
 PRINTED_LIMIT = 64 * 1024
+UNCLOSED = "the reasoning block was never closed; the output is empty"
 
 
 @dataclass(slots=True)
@@ -160,9 +161,9 @@ class Pipeline:
         if task.prompt is not None:
             prompt = task.prompt.render(context)
             if task.fewshot is not None:
-                prompt = task.fewshot.prefix(
-                    record.sample_index, record.id, lambda i: self.row_of(task, i, task.rows[i])
-                ) + prompt
+                own = task.row_program is not None and task.spec.fewshot.dataset is None
+                fetch = (lambda i: self.row_of(task, i, task.rows[i])) if own else None
+                prompt = task.fewshot.prefix(record.sample_index, fetch) + prompt
             record.prompt = prompt
         else:
             messages = row.get("messages")
@@ -195,19 +196,22 @@ class Pipeline:
         if candidate.kind == "recorded":
             text = self._recorded(attempt)
         elif candidate.kind == "provider":
+            prompt = None if attempt.messages is not None else record.prompt
             generation = self._scope(attempt).generate(
-                candidate.name, prompt=record.prompt, messages=attempt.messages, generation=task.generation
+                candidate.name, prompt=prompt, messages=attempt.messages, generation=task.generation
             )
-            text = generation.output_text
+            record.output_text = generation.output_text
             record.response_id = generation.response_id
             record.notes += list(generation.notes)
+            if generation.reasoning_unclosed:
+                record.notes.append(UNCLOSED)
+            return
         else:
             text = self._application(attempt)
-        answer, _, unclosed = split_reasoning(text)
-        if unclosed:
-            record.notes.append("the reasoning block was never closed; the output is empty")
-        stops = task.generation.get("stop")
-        record.output_text = cut_at_stop(answer, stops) if stops else answer
+        split = split_reasoning(text, prefilled=bool(task.generation.get("prefill_think")))
+        if split.unclosed:
+            record.notes.append(UNCLOSED)
+        record.output_text = cut_at_stop(split.answer, task.generation.get("stop"))
 
     def _recorded(self, attempt: Attempt) -> str:
         column = attempt.candidate.column

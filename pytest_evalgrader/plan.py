@@ -15,6 +15,7 @@ from pytest_evalgrader.data.extraction import build_extractor
 from pytest_evalgrader.data.fewshot import FewShot
 from pytest_evalgrader.data.template import Template, check_fields
 from pytest_evalgrader.errors import EvalgraderError, Problem, SampleError, SuiteError
+from pytest_evalgrader.gateway.bodies import check_generation
 from pytest_evalgrader.gateway.providers import Providers
 from pytest_evalgrader.gateway.recording import recording_path
 from pytest_evalgrader.graders.custom import CustomGrader, import_trusted
@@ -364,6 +365,12 @@ class _TaskBuilder:
             if provider not in self.options.providers.names:
                 return Candidate(name, "hook")
         self.check_model(name, where)
+        if self.options.providers is not None:
+            resolved, _ = self.options.providers.resolve(name)
+            settings = self.loaded.spec.run.generation.merged(self.spec.generation).settings()
+            found = check_generation(resolved, settings)
+            if found:
+                raise SuiteError([Problem(self.where(f".generation.{p.where}"), p.message) for p in found])
         return Candidate(name, "provider")
 
     def check_column(self, column: str, rows: Rows, where: str) -> None:
@@ -463,6 +470,7 @@ class _TaskBuilder:
             prompt_template=self.spec.prompt_template,
             target_template=self.spec.target_template,
             where=self.where(".fewshot"),
+            check=own is not None or self.spec.preprocess is None or self.spec.preprocess.contract == "batch",
             extra={} if self.spec.choices is None else {"choices": self.spec.choices},
         )
 

@@ -26,7 +26,7 @@ from pytest_evalgrader.plan import PlanOptions, SuitePlan, load_plan
 from pytest_evalgrader.records import SampleRecord
 from pytest_evalgrader.reporting import failures, junit, terminal
 from pytest_evalgrader.reporting.files import RunWriter
-from pytest_evalgrader.reporting.safetext import one_line
+from pytest_evalgrader.reporting.safetext import VALUE_BYTES, one_line, safe
 from pytest_evalgrader.sandbox.host import Sandbox, SandboxUnavailable
 from pytest_evalgrader.suite.loading import read_suite_text
 
@@ -419,7 +419,7 @@ class EvalSession:
         item.record_text = record.to_json()
         item.user_properties += junit.sample_properties(record)
         if record.printed:
-            item.add_report_section("setup" if attempt.error else "call", "stdout", record.printed)
+            item.add_report_section("setup" if attempt.error else "call", "stdout", safe(record.printed, VALUE_BYTES))
         if attempt.stop:
             assert self._session is not None
             self._session.shouldstop = attempt.stop
@@ -622,7 +622,7 @@ class EvalSession:
         """
         group = self.groups[gate.group]
         if group.batch.outcome.printed:
-            gate.add_report_section("call", "stdout", group.batch.outcome.printed)
+            gate.add_report_section("call", "stdout", safe(group.batch.outcome.printed, VALUE_BYTES))
         if gate.metric is None:
             raise GateFault(group.batch_problem)
         verdict = group.verdict(gate.metric, self._stopped)
