@@ -241,12 +241,16 @@ class Suite:
             The path written.
 
         Raises:
-            OSError: It cannot be written.
+            SuiteError: A free value is nothing that JSON can hold.
+            OSError: The file cannot be written.
         """
         target = Path(path)
         document = self.to_dict()
         _relative_paths(document, Path(os.path.abspath(target)).parent)
-        text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+        try:
+            text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SuiteError([Problem(target.as_posix(), f"a value cannot be written as JSON: {error}.")]) from None
         # A lone surrogate has no UTF-8 form, but an escape in JSON.
         text = _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
         target.write_text(text + "\n", encoding="utf-8", newline="\n")

@@ -222,7 +222,7 @@ class Spec(BaseModel):
         """
 
     @classmethod
-    def keys(cls) -> list[str]:
+    def key_names(cls) -> list[str]:
         """List every key that the object takes, other names included."""
         own = [field.alias or name for name, field in cls.model_fields.items()]
         return [*own, *cls.other_names]
@@ -236,7 +236,7 @@ class Spec(BaseModel):
             raise say(found(data, f"an object ({cls.kind})"))
         notes = Notes()
         fields = dict(data)
-        known = cls.keys()
+        known = cls.key_names()
         for key, value in data.items():
             if value is None and key in known:
                 notes.add("found null; leave the key out where there is nothing to say.", key)
@@ -283,7 +283,7 @@ class Spec(BaseModel):
         kind, loc, value = detail["type"], detail["loc"], detail["input"]
         context = detail.get("ctx", {})
         if kind == "extra_forbidden":
-            return f"unknown key. {did_you_mean(str(loc[-1]), cls.keys(), what='Known keys')}"
+            return f"unknown key. {did_you_mean(str(loc[-1]), cls.key_names(), what='Known keys')}"
         if kind == "missing":
             field = next(f for n, f in cls.model_fields.items() if (f.alias or n) == loc[-1])
             what = field.description or "it has no default."

@@ -246,6 +246,8 @@ def _decode(data: bytes, where: str) -> str:
     for mark, name in _MARKS.items():
         if data.startswith(mark):
             raise SuiteError([Problem(where, f"the file is encoded as {name}; save it as UTF-8.")])
+    if b"\0" in data[:4]:
+        raise SuiteError([Problem(where, "the file holds null bytes, as UTF-16 does; save it as UTF-8.")])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -558,8 +558,8 @@ class ThresholdSpec(Spec):
     @classmethod
     def prepare(cls, fields: dict[str, Any], notes: Notes) -> None:
         low, high = fields.get("min"), fields.get("max")
-        if "min" not in fields and "max" not in fields:
-            notes.add('needs "min", "max" or both.')
+        if not fields:
+            notes.add('found an empty object, expected "min", "max" or both.')
         elif _is_number(low) and _is_number(high) and low > high:
             notes.add(f"min {low:g} is above max {high:g}; no value can pass.")
 

@@ -92,8 +92,7 @@ def suite_schema() -> dict[str, Any]:
     tags = definitions["TaskSpec"]["properties"]["tags"]["items"]
     tags["not"] = {"enum": sorted(ACTING_MARKS)}
     definitions["FewShotSpec"]["required"].remove("count")  # num_fewshot of the task may stand for it
-    schema["title"] = "A suite of pytest-evalgrader"
-    return {"$schema": DIALECT, **schema, "$defs": definitions}
+    return {"$schema": DIALECT, **schema, "title": "A suite of pytest-evalgrader", "$defs": definitions}
 
 
 def _finish(name: str, definition: dict[str, Any]) -> None:
