@@ -304,7 +304,7 @@ class CallScope:
 
         call = self._call(label, label, attempt, lambda data: None, _sendable(dict(body or {})), retries)
         request = {"api": "endpoint", "model": config.label, "body": {"method": method, "path": path, "json": body}}
-        data, _ = self._through_recording(request, call)
+        data, _ = self._through_recording(request, call, once=method == "GET")
         return data
 
     def ctx(self, judge_model: str | None, embedding_model: str | None, max_calls: int) -> CtxCalls:
@@ -389,7 +389,9 @@ class CallScope:
             recording=str(self._recording) if self.gateway.records else None,
         )
 
-    def _through_recording(self, request: dict[str, Any], call: Call, *, reuses: bool = True) -> tuple[Any, list[str]]:
+    def _through_recording(
+        self, request: dict[str, Any], call: Call, *, reuses: bool = True, once: bool = False
+    ) -> tuple[Any, list[str]]:
         gateway = self.gateway
         if gateway.mode == "live":
             return gateway.run(gateway.perform(call)), call.notes
@@ -397,17 +399,21 @@ class CallScope:
         with self._lock:
             self._asked[digest] += 1
             nth = self._asked[digest]
+        caller = self._caller
+        if once:
+            # Asked once for all samples, by whichever comes first: in another run that may be one of another epoch.
+            caller, nth = caller._replace(epoch=1), 1
         if gateway.mode == "replay" or (gateway.mode == "fill" and reuses):
             recording = gateway.recording(self._recording)
-            entry = recording.find(digest, self._caller, nth)
+            entry = recording.find(digest, caller, nth)
             if entry is not None:
                 return entry.response, entry.notes
             if gateway.mode == "replay":
-                raise CallError(recording.explain_missing(request, self._caller, nth), "MissingRecording")
+                raise CallError(recording.explain_missing(request, caller, nth), "MissingRecording")
 
         async def perform_and_record() -> Any:
             data = await gateway.perform(call)
-            entry = Entry(request, data, self._caller, nth, call.notes, digest)
+            entry = Entry(request, data, caller, nth, call.notes, digest)
             await gateway.permits.record(str(self._recording), entry.to_dict())
             return data
 

@@ -18,6 +18,7 @@ from pytest_evalgrader.errors import CallError
 from pytest_evalgrader.gateway.client import Gateway
 from pytest_evalgrader.gateway.permits import LocalPermits
 from pytest_evalgrader.gateway.providers import Providers
+from pytest_evalgrader.gateway.recording import RecordingStore
 from pytest_evalgrader.graders.endpoint import ExternalEndpoint
 
 Answer = tuple[int, bytes]
@@ -151,3 +152,28 @@ def test_a_server_that_is_not_there_is_named(gateway: Gateway) -> None:
         port = free.getsockname()[1]
         with pytest.raises(CallError, match=f"127.0.0.1:{port}"):
             endpoint(f"http://127.0.0.1:{port}", max_retries=0).prepare(scope(gateway))
+
+
+def test_a_replay_does_not_depend_on_which_sample_came_first(server: RewardServer, tmp_path: Path) -> None:
+    recording = tmp_path / "recordings" / "s.jsonl"
+
+    def opened(gateway: Gateway, epoch: int) -> Any:
+        return gateway.scope(suite="s.json", recording=recording, task_id="t", sample_id="1", model="m", epoch=epoch)
+
+    store = RecordingStore("fill", "run1")
+    gateway = Gateway(Providers({}, {}, {}), LocalPermits(4, None, store), calls="fill", run_id="run1")
+    first = endpoint(server.url)
+    for epoch in (2, 1):
+        first.grade(SAMPLE, {}, ROW, opened(gateway, epoch))
+    gateway.close()
+    store.finish()
+    asked = len(server.seen)
+
+    gateway = Gateway(Providers({}, {}, {}), LocalPermits(4), calls="replay")
+    again, other = endpoint(server.url), endpoint(server.url)
+    scope_1 = opened(gateway, 1)
+    other.prepare(scope_1)
+    for grader, epoch_scope in ((again, scope_1), (again, opened(gateway, 2))):
+        assert grader.grade(SAMPLE, {}, ROW, epoch_scope).scores == {"short": 0.5}
+    gateway.close()
+    assert len(server.seen) == asked
