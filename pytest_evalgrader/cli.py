@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_evalgrader import __version__
+
 if TYPE_CHECKING:
     import pytest
 
@@ -26,6 +28,8 @@ _COMMANDS = {
     "show": ("show the samples of a run", "pytest_evalgrader.reporting.show"),
     "judge": ("show what the judges of one sample are sent and answer", "pytest_evalgrader.judge_cli"),
 }
+
+_LONGEST = 4_000  # characters of a problem's line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in given if not word.startswith("-")), None)
     parser = argparse.ArgumentParser(prog="evalgrader", description=_DESCRIPTION, allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"pytest-evalgrader {_version()}")
+    parser.add_argument("--version", action="version", version=f"pytest-evalgrader {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (said, module) in _COMMANDS.items():
         command = commands.add_parser(name, help=said, description=said[0].upper() + said[1:] + ".", allow_abbrev=False)
@@ -74,13 +78,6 @@ def _prepare(name: str, module: str, parser: argparse.ArgumentParser) -> Callabl
     found.add_arguments(parser)
     run: Callable[[argparse.Namespace], int] = found.run
     return run
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("pytest-evalgrader")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 # --- schema ---------------------------------------------------------------------------------------------------------
@@ -147,9 +144,9 @@ class _Watch:
         assert call.excinfo is not None
         error = call.excinfo.value
         if isinstance(error, SuiteError):
-            self.problems += [one_line(str(problem)) for problem in error.problems]
+            self.problems += [one_line(str(problem), _LONGEST) for problem in error.problems]
         else:
-            self.problems.append(one_line(f"{node.nodeid}: {type(error).__name__}: {error}"))
+            self.problems.append(one_line(f"{node.nodeid}: {type(error).__name__}: {error}", _LONGEST))
 
 
 def _plugin() -> str:

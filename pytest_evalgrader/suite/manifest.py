@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag, Va
 
 from pytest_evalgrader.errors import Problem, SuiteError
 from pytest_evalgrader.suite.fields import Either, Notes, Spec, Within, Words, found, read, say
+from pytest_evalgrader.suite.patterns import compile_pattern
 from pytest_evalgrader.suite.wording import describe, did_you_mean, listing, place, quote
 
 SCHEMA_VERSION = "2026-05-27"
@@ -472,26 +473,17 @@ class RegexExtraction(Spec):
 
 
 def _check_pattern(pattern: str, flags: str, group: Any, notes: Notes) -> None:
-    import regex
-
-    bits = regex.VERSION0
-    known = {"i": regex.IGNORECASE, "m": regex.MULTILINE, "s": regex.DOTALL, "x": regex.VERBOSE}
-    for letter in flags:
-        bits |= known.get(letter, 0)
+    known = "".join(letter for letter in "imsx" if letter in flags)  # wrong ones are a problem of their own
     try:
-        compiled = regex.compile(pattern, bits)
-    except regex.error as error:
-        notes.add(f"not a regular expression: {error}. In JSON a backslash is written twice.", "pattern")
-        return
-    except (RecursionError, OverflowError, MemoryError):
-        notes.add("the regular expression is too large to compile.", "pattern")
+        compiled = compile_pattern(pattern, known)
+    except ValueError as error:
+        notes.add(f"{error}. In JSON a backslash is written twice.", "pattern")
         return
     if isinstance(group, bool) or group is None:
         return
     if isinstance(group, float) or (isinstance(group, int) and not 0 <= group <= compiled.groups):
-        notes.add(
-            f"found {describe(group)}, but the pattern has {compiled.groups} groups; 0 is the whole match.", "group"
-        )
+        have = f"has groups 1 to {compiled.groups}" if compiled.groups else "has no groups"
+        notes.add(f"found {describe(group)}, but the pattern {have}; 0 is the whole match.", "group")
     elif isinstance(group, str) and group not in compiled.groupindex:
         have = did_you_mean(group, compiled.groupindex, what="Named groups") or "It names none: write (?P<name>…)."
         notes.add(f"the pattern has no group named {quote(group)}. {have}", "group")

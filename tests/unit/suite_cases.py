@@ -425,6 +425,12 @@ BAD: dict[str, tuple[Any, str, list[str], bool]] = {
         ["not a regular expr"],
         False,
     ),
+    "pattern too large": (
+        extracted(type="regex", pattern="a{4000000000}"),
+        "tasks[0].output_extraction.pattern",
+        ["repeats"],
+        False,
+    ),
     "flags": (extracted(type="regex", pattern="a", flags="ig"), "tasks[0].output_extraction.flags", ['"imsx"'], True),
     "flags twice": (
         extracted(type="regex", pattern="a", flags="ii"),
@@ -435,7 +441,7 @@ BAD: dict[str, tuple[Any, str, list[str], bool]] = {
     "group number": (
         extracted(type="regex", pattern="(a)", group=2),
         "tasks[0].output_extraction.group",
-        ["1 group"],
+        ["1 to 1"],
         False,
     ),
     "group name": (
