@@ -109,7 +109,7 @@ class Group:
 
     def ordered(self) -> Iterator[tuple[Key, Brief]]:
         """Return what arrived, in the plan's order."""
-        for key in self.task.keys():
+        for key in self.task.sample_keys():
             if key in self.briefs:
                 yield key, self.briefs[key]
 
@@ -222,7 +222,7 @@ class Group:
     def counts(self, stopped: str = "") -> GroupCounts:
         """Say what became of the samples."""
         task = self.task
-        missing = [task.sample_id(*key) for key in task.keys() if key not in self.briefs] if not stopped else []
+        missing = [task.sample_id(*key) for key in task.sample_keys() if key not in self.briefs] if not stopped else []
         return GroupCounts(
             planned=self.planned,
             selected=self.planned if self.selected is None else len(self.selected),
@@ -309,7 +309,11 @@ class Group:
 
     def lowest(self, spec: MetricSpec) -> list[str]:
         """Name the samples with the worst scores."""
-        pairs = ((self.task.sample_id(*key), brief.scores[spec.id]) for key, brief in self.ordered() if spec.id in brief.scores)
+        pairs = (
+            (self.task.sample_id(*key), brief.scores[spec.id])
+            for key, brief in self.ordered()
+            if spec.id in brief.scores
+        )
         return worst(pairs, higher_is_better=spec.higher_is_better)
 
     def misses(self, spec: MetricSpec) -> list[str]:

@@ -41,14 +41,14 @@ def encode(text: str) -> str:
 
 
 def sample_names(task: TaskPlan) -> dict[str, list[str]]:
-    """Return the item names of each candidate's samples, in the order of `task.keys()`; unique within the task."""
+    """Return the item names of each candidate's samples, in the order of `task.sample_keys()`; unique within the task."""
     names: dict[str, list[str]] = {}
     seen: set[str] = set()
     ids = [encode(task.ids[index]) for index in range(task.count)]
     for candidate in task.candidates:
         model = encode(candidate.name)
         own = []
-        for index, epoch in task.keys():
+        for index, epoch in task.sample_keys():
             suffix = f"-e{epoch}" if task.epochs > 1 else ""
             name = f"sample[{model}-{ids[index]}{suffix}]"
             if name in seen:
@@ -131,7 +131,7 @@ class TaskNode(pytest.Collector):
                 self, name=name, nodeid=f"{self.nodeid}::{name}", candidate=candidate, index=index, epoch=epoch
             )
             for candidate in self.task.candidates
-            for (index, epoch), name in zip(self.task.keys(), names[candidate.name], strict=True)
+            for (index, epoch), name in zip(self.task.sample_keys(), names[candidate.name], strict=True)
         ]
         self.make_gates()
         return [*self.samples, *self.gates]

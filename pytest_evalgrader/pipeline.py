@@ -313,7 +313,9 @@ class Pipeline:
 
     def _scope(self, attempt: Attempt) -> Any:
         if attempt.scope is None:
-            attempt.scope = scope_of(self.gateway(), attempt.task, attempt.record.model, attempt.record.id, attempt.record.epoch)
+            attempt.scope = scope_of(
+                self.gateway(), attempt.task, attempt.record.model, attempt.record.id, attempt.record.epoch
+            )
         return attempt.scope
 
     # -- the end ------------------------------------------------------------------------------------------------
@@ -396,7 +398,8 @@ def prompt_of(messages: list[Any]) -> str:
     if len(messages) == 1:
         return content(messages[0])
     return "\n\n".join(
-        f"{message.get('role', 'user') if isinstance(message, dict) else 'user'}: {content(message)}" for message in messages
+        f"{message.get('role', 'user') if isinstance(message, dict) else 'user'}: {content(message)}"
+        for message in messages
     )
 
 
@@ -535,7 +538,7 @@ class Lookahead:
                 entry = self._queue.popleft()
             try:
                 self._pipeline.advance(entry.attempt, ahead=True)
-            except BaseException as error:  # handed to the item that waits for this sample
+            except BaseException as error:  # noqa: BLE001 - handed to the item that waits for this sample
                 entry.error = error
             finally:
                 entry.done.set()

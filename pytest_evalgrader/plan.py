@@ -163,7 +163,7 @@ class TaskPlan:
         """Name a sample within its group."""
         return self.ids[index] if self.epochs == 1 else f"{self.ids[index]}-e{epoch}"
 
-    def keys(self) -> Iterator[tuple[int, int]]:
+    def sample_keys(self) -> Iterator[tuple[int, int]]:
         """All samples of a group in the plan's order, as (row index, epoch)."""
         for index in range(self.count):
             for epoch in range(1, self.epochs + 1):
@@ -276,11 +276,11 @@ class _TaskBuilder:
 
     def load_rows(self) -> Rows:
         spec: DatasetSpec = self.spec.dataset
-        rows = load_rows(
-            spec, resolve=self.loaded.resolve, rootdir=self.options.rootdir, where=self.where(".dataset")
-        )
+        rows = load_rows(spec, resolve=self.loaded.resolve, rootdir=self.options.rootdir, where=self.where(".dataset"))
         if not len(rows):
-            raise SuiteError([Problem(self.where(".dataset"), "the dataset has no rows; an eval over nothing cannot pass.")])
+            raise SuiteError(
+                [Problem(self.where(".dataset"), "the dataset has no rows; an eval over nothing cannot pass.")]
+            )
         pre = self.spec.preprocess
         if pre is not None and pre.contract == "batch":
             rows = self.preprocess_batch(rows, pre)
@@ -312,10 +312,17 @@ class _TaskBuilder:
         self.sandbox.retire(program)
         if result.status == "interrupted":
             raise KeyboardInterrupt
-        value = preprocessed(result, f"{self.where('.preprocess')}: transform_batch", list, pre.timeout_seconds, pre.memory_mb)
+        value = preprocessed(
+            result, f"{self.where('.preprocess')}: transform_batch", list, pre.timeout_seconds, pre.memory_mb
+        )
         if not value:
             raise SuiteError(
-                [Problem(self.where(".preprocess"), f"transform_batch dropped all {len(given)} rows; nothing is left to ask.")]
+                [
+                    Problem(
+                        self.where(".preprocess"),
+                        f"transform_batch dropped all {len(given)} rows; nothing is left to ask.",
+                    )
+                ]
             )
         for n, row in enumerate(value):
             if not isinstance(row, dict):
@@ -361,9 +368,9 @@ class _TaskBuilder:
                 rest, self.options.trusted_modules, where=where, check_trust=not from_command_line
             )
             return Candidate(name, "python", function=function, is_async=_is_async(function))
-        if self.options.answered_by_hook and rest and self.options.providers is not None:
-            if provider not in self.options.providers.names:
-                return Candidate(name, "hook")
+        known = self.options.providers.names if self.options.providers is not None else ()
+        if self.options.answered_by_hook and rest and provider not in known:
+            return Candidate(name, "hook")
         self.check_model(name, where)
         if self.options.providers is not None:
             resolved, _ = self.options.providers.resolve(name)
@@ -405,7 +412,9 @@ class _TaskBuilder:
                 return
             for index in range(len(rows)):
                 try:
-                    yield transform_row(self.sandbox, program, rows[index], str(index), pre.timeout_seconds, pre.memory_mb)
+                    yield transform_row(
+                        self.sandbox, program, rows[index], str(index), pre.timeout_seconds, pre.memory_mb
+                    )
                 except SampleError:
                     continue
 
@@ -440,8 +449,10 @@ class _TaskBuilder:
                 setattr(task, "prompt" if name == "prompt_template" else "target", template)
         if rows is not None and templates:
             self.problems += check_fields(templates, _Lazy(lambda: self.rows_to_look_at(rows)), extra)
-        if spec.prompt_template is None and rows is not None and not any(
-            "messages" in row for row in self.rows_to_look_at(rows)
+        if (
+            spec.prompt_template is None
+            and rows is not None
+            and not any("messages" in row for row in self.rows_to_look_at(rows))
         ):
             self.problems.append(
                 Problem(

@@ -372,7 +372,7 @@ class EvalSession:
                 gates = [gate for gate in node.gates if head + gate.name in names]
                 for candidate in task.candidates:
                     own = sample_names(task)[candidate.name]
-                    keys = [key for key, name in zip(task.keys(), own, strict=True) if head + name in names]
+                    keys = [key for key, name in zip(task.sample_keys(), own, strict=True) if head + name in names]
                     gated = [gate for gate in gates if gate.candidate.name == candidate.name]
                     if keys or gated:
                         group = Group(task, candidate, None if len(keys) == len(own) else frozenset(keys))
@@ -536,7 +536,7 @@ class EvalSession:
             if not nodeid.startswith(head):
                 continue
             own = sample_names(group.task)[group.candidate.name]
-            for key, name in zip(group.task.keys(), own, strict=True):
+            for key, name in zip(group.task.sample_keys(), own, strict=True):
                 if head + name == nodeid:
                     group.lost.add(key)
                     self._maybe_batch(group)
@@ -550,7 +550,7 @@ class EvalSession:
             assert self.writer is not None
             try:
                 group.run_batch(self.sandbox, self.gateway, self.writer.read, self.run_id)
-            except BaseException as error:  # shown at the group's gates
+            except BaseException as error:  # noqa: BLE001 - shown at the group's gates
                 group.batch.crash = error
                 group.batch.ran = True
 
@@ -640,7 +640,8 @@ class EvalSession:
         group = self.groups[gate.group]
         suite, task_id, model = group.key
         verdict = next(
-            (v for v in self._verdicts.get(group.key, []) if gate.metric is not None and v.metric == gate.metric.id), None
+            (v for v in self._verdicts.get(group.key, []) if gate.metric is not None and v.metric == gate.metric.id),
+            None,
         )
         if group.batch_problem and (group.batch_invalid is not None or verdict is None):
             invalid = group.batch_invalid
@@ -835,5 +836,3 @@ def _why_stopped(session: pytest.Session, error: BaseException) -> str:
         return "the run was interrupted"
     said = session.shouldstop or session.shouldfail or str(error) or type(error).__name__
     return f"the run stopped early ({said})"
-
-

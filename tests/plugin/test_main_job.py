@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from conftest import FOUR, MODEL, Bench, gate, python, rows, suite, task  # type: ignore[import-not-found]
+from evalkit import FOUR, MODEL, Bench, gate, python, rows, suite, task
 
 
 def test_passes_with_a_gate(each_mode: Bench) -> None:
@@ -111,7 +111,9 @@ def test_invalid_zero_never_helps_where_lower_is_better(bench: Bench) -> None:
 
 
 def test_out_of_range_is_invalid_and_not_clamped(bench: Bench) -> None:
-    doc = suite(task(grader=python("def grade(sample, item):\n    return 1.5\n"), metrics=[{"id": "score", "range": [0, 1]}]))
+    doc = suite(
+        task(grader=python("def grade(sample, item):\n    return 1.5\n"), metrics=[{"id": "score", "range": [0, 1]}])
+    )
     ran = bench.run(doc=doc)
     assert ran.samples[0]["judge"]["invalid"]["reason"] == "out_of_range"
     assert ran.samples[0]["scores"] == {"score": 0.0}
@@ -145,7 +147,8 @@ def test_allow_errors_makes_an_errored_sample_a_skip(each_mode: Bench) -> None:
 def test_hostile_text_everywhere(each_mode: Bench) -> None:
     text = "\x00 \x1b[31mred\x1b[0m \x07 \x0b \ufffe \uffff ]]> \ud800 <b> {{x}}"
     data = [{"id": f"{text}{n}", "question": text, "gold": text, "answer": text} for n in range(2)]
-    source = f"def grade(sample, item):\n    print({text!r})\n    return {{'scores': {{}}, 'judge': {{{text!r}: {text!r}}}}}\n"
+    payload = f"{{'scores': {{}}, 'judge': {{{text!r}: {text!r}}}}}"
+    source = f"def grade(sample, item):\n    print({text!r})\n    return {payload}\n"
     metrics = gate(0.5, metric="m <&> \x01")
     ran = each_mode.run(doc=suite(task(dataset={"rows": data}, grader=python(source), metrics=metrics)))
     assert ran.code == 1

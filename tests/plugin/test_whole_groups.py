@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import FOUR, Bench, gate, python, rows, suite, task  # type: ignore[import-not-found]
+from evalkit import FOUR, Bench, gate, python, rows, suite, task
 
 UPDATES = """
 def grade_batch(samples):
@@ -37,7 +37,9 @@ def whole_suite() -> dict[str, Any]:
         metrics=[*gate(0.7, "accuracy"), {"id": "right"}, {"id": "exact", "threshold": 0.8}],
     )
     del one["num_fewshot"]
-    two = task(id="plain", dataset={"rows": [*data, {"question": "lost", "gold": "1"}]}, metrics=gate(0.9), allow_errors=0.5)
+    two = task(
+        id="plain", dataset={"rows": [*data, {"question": "lost", "gold": "1"}]}, metrics=gate(0.9), allow_errors=0.5
+    )
     return suite(one, two, run={"models": ["recorded:answer", "recorded:other"]})
 
 
@@ -242,7 +244,11 @@ def test_a_worker_that_dies_loses_one_sample(bench: Bench) -> None:
         """,
     )
     doc = suite(
-        task(grader={"type": "custom", "key": "deadly"}, dataset={"rows": rows(*[("a", "a")] * 8)}, metrics=gate(0.1, "deadly"))
+        task(
+            grader={"type": "custom", "key": "deadly"},
+            dataset={"rows": rows(*[("a", "a")] * 8)},
+            metrics=gate(0.1, "deadly"),
+        )
     )
     ran = bench.run(doc=doc, subprocess=True)
     assert ran.code == 1
@@ -264,7 +270,9 @@ def test_the_last_attempt_of_a_rerun_counts(each_mode: Bench) -> None:
             return grade
         """,
     )
-    ran = each_mode.run("suites", "--reruns", "2", doc=suite(task(grader={"type": "custom", "key": "k"}, metrics=gate(1.0, "k"))))
+    ran = each_mode.run(
+        "suites", "--reruns", "2", doc=suite(task(grader={"type": "custom", "key": "k"}, metrics=gate(1.0, "k")))
+    )
     assert ran.code == 0, ran.text
     assert len(ran.samples) == 4
     assert ran.group["request_counts"]["invalid"] == 0
