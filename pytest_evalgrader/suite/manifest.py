@@ -668,7 +668,7 @@ class GenerationSpec(Spec):
         if isinstance(fields.get("stop"), str):
             fields["stop"] = [fields["stop"]]
 
-    def to_dict(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Give the settings that are set, by their own names."""
         return {name: getattr(self, name) for name in type(self).model_fields if getattr(self, name) is not None}
 
@@ -683,7 +683,7 @@ class GenerationSpec(Spec):
         """
         if over is None:
             return self
-        return GenerationSpec(**{**self.to_dict(), **over.to_dict()})
+        return GenerationSpec(**{**self.settings(), **over.settings()})
 
 
 Models: TypeAlias = Annotated[list[Model], Field(min_length=1, max_length=20)]

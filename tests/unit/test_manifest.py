@@ -144,7 +144,7 @@ def test_a_plain_threshold_is_a_bound_on_the_better_side(fields: dict[str, Any],
 
 def test_other_names_of_settings() -> None:
     made = parse_suite(suite(task(generation={"max_gen_toks": 5, "until": "x"})), "s.json").tasks[0].generation
-    assert made.to_dict() == {"max_output_tokens": 5, "stop": ["x"]}
+    assert made.settings() == {"max_output_tokens": 5, "stop": ["x"]}
 
 
 def test_the_same_value_under_both_names_is_no_mistake() -> None:
@@ -155,7 +155,7 @@ def test_the_same_value_under_both_names_is_no_mistake() -> None:
 def test_a_task_s_settings_win_key_by_key() -> None:
     run = GenerationSpec(temperature=0.5, stop=["a"], instructions="i")
     over = GenerationSpec(temperature=0.0, stop=[])
-    assert run.merged(over).to_dict() == {"instructions": "i", "temperature": 0.0, "stop": []}
+    assert run.merged(over).settings() == {"instructions": "i", "temperature": 0.0, "stop": []}
     assert run.merged(None) == run
 
 
