@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ from pytest_evalgrader.gateway.providers import load_providers
 from pytest_evalgrader.gateway.recording import RecordingStore, recording_path
 from pytest_evalgrader.gateway.scope import CallScope
 
-sys.path.insert(0, str(Path(__file__).parent))
-from server import FakeServer
+from .server import FakeServer
 
 KEY = "sk-a-secret-of-the-tests"
 
@@ -75,7 +73,9 @@ class Bench:
         self.gateways.append(gateway)
         return gateway
 
-    def scope(self, gateway: Gateway, sample_id: str = "row0", *, epoch: int = 1, model: str = "openai:cand") -> CallScope:
+    def scope(
+        self, gateway: Gateway, sample_id: str = "row0", *, epoch: int = 1, model: str = "openai:cand"
+    ) -> CallScope:
         return gateway.scope(
             suite="suites/s.json",
             recording=self.recording,

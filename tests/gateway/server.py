@@ -139,7 +139,13 @@ class FakeServer:
         with self._lock:
             key = f"{handler.path} {raw!r}"
             self._seen[key] = self._seen.get(key, 0) + 1
-            request = Request(method, handler.path, body, dict(handler.headers), self._seen[key])
+            request = Request(
+                method,
+                handler.path,
+                body,
+                {name.lower(): value for name, value in handler.headers.items()},
+                self._seen[key],
+            )
             self.requests.append(request)
             self._in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self._in_flight)

@@ -46,7 +46,9 @@ def test_base_urls_are_joined_right(address: str, joined: str) -> None:
 
 
 def test_a_provider_needs_no_key_and_gets_none_of_another(tmp_path: Path) -> None:
-    providers = load(tmp_path, '[tool.evalgrader.providers.local]\nbase_url = "http://127.0.0.1:1"\n', OPENAI_API_KEY=KEY)
+    providers = load(
+        tmp_path, '[tool.evalgrader.providers.local]\nbase_url = "http://127.0.0.1:1"\n', OPENAI_API_KEY=KEY
+    )
     provider, name = providers.resolve("local:a:b")
     assert providers.key(provider) is None
     assert name == "a:b"
@@ -71,7 +73,7 @@ def test_an_unknown_provider_lists_the_known_and_the_lines_to_add(tmp_path: Path
     assert "known: openai, local" in text
     assert 'Did you mean "local"?' in text
     assert "[tool.evalgrader.providers.loacl]" in text
-    with pytest.raises(SuiteError, match="openai:llama3.2:1b"):
+    with pytest.raises(SuiteError, match=r"openai:llama3\.2:1b"):
         providers.resolve("llama3.2:1b")
 
 
