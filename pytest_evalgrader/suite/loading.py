@@ -26,14 +26,10 @@ from pytest_evalgrader.suite.wording import did_you_mean, place, quote
 
 SuiteFileKind = Literal["suite", "not_a_suite"]
 
-# The key `tasks` in JSON text: plain, with letters written as \u escapes, and in the encodings that JSON may not have.
-_CODES = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
-_TASKS_KEY = re.compile(
-    rb'"(?:t|\\u0074)(?:a|\\u0061)(?:s|\\u0073)(?:k|\\u006[bB])(?:s|\\u0073)"'
-    + b"".join(
-        b"|" + re.escape('"tasks"'.encode(code)) for code in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
-    )
-)
+# The key `tasks` in JSON text: plain, in the encodings that JSON may not have, and with letters written as \u escapes.
+_CODES = ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+_TASKS_KEYS = tuple('"tasks"'.encode(code) for code in _CODES)
+_ESCAPED_KEY = re.compile(rb'"(?:t|\\u0074)(?:a|\\u0061)(?:s|\\u0073)(?:k|\\u006[bB])(?:s|\\u0073)"')
 _MARKS = {
     b"\xff\xfe\x00\x00": "UTF-32",
     b"\x00\x00\xfe\xff": "UTF-32",
@@ -197,8 +193,10 @@ def _may_be_a_suite(path: Path) -> bool:
         if os.fstat(stream.fileno()).st_size == 0:
             return False
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _TASKS_KEY.search(data) is not None or (
-                data.find(b'"schema_version"') >= 0 and data.find(SCHEMA_VERSION.encode()) >= 0
+            return (
+                any(data.find(key) >= 0 for key in _TASKS_KEYS)
+                or (data.find(b'"schema_version"') >= 0 and data.find(SCHEMA_VERSION.encode()) >= 0)
+                or (data.find(b"\\u00") >= 0 and _ESCAPED_KEY.search(data) is not None)
             )
 
 
