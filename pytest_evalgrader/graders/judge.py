@@ -280,13 +280,13 @@ class BinaryJudge:
 
     def _template(self, source: str | None, default: str, key: str, problems: list[Problem]) -> Template:
         if source is None:
-            return Template(default, where=f"the default {key}", escape_html=True)
+            return Template(default, where=f"the default {key}", escape_html=True, stage="grade")
         where = f"{self.where}.{key}"
         try:
-            template = Template(source, where=where, escape_html=True)
+            template = Template(source, where=where, escape_html=True, stage="grade")
         except SuiteError as err:
             problems.extend(err.problems)
-            return Template("", where=where, escape_html=True)
+            return Template("", where=where, escape_html=True, stage="grade")
         self._own_templates.append(template)
         problems.extend(unknown_variables(template, where, (*TEMPLATE_VARIABLES, *self._variables)))
         return template
@@ -356,17 +356,13 @@ def unknown_variables(template: Template, where: str, known: Sequence[str]) -> l
         where: File and place.
         known: The variables there are.
     """
-    problems = []
-    for name in dict.fromkeys(top_names(template)):
-        if name not in known:
+    problems: dict[str, Problem] = {}
+    for read in template.reads:
+        name = read.parts[0]
+        if name not in known and name not in problems:
             suggestion = did_you_mean(name, known, what="Variables")
-            problems.append(Problem(where, f"unknown variable {{{{{name}}}}}. {suggestion}"))
-    return problems
-
-
-def top_names(template: Template) -> list[str]:
-    """Return the first names of the paths that a template reads from the top level."""
-    return [str(path).split(".", 1)[0] if isinstance(path, str) else str(path[0]) for path in template.fields]
+            problems[name] = Problem(f"{where}, line {read.line}", f"unknown variable {{{{{name}}}}}. {suggestion}")
+    return list(problems.values())
 
 
 class _Contexts:

@@ -212,10 +212,10 @@ def test_examples_that_are_false_fail() -> None:
     [
         (
             {"user_template": "{{{completon}}}"},
-            'user_template: unknown variable {{completon}}. Did you mean "completion"?',
+            'user_template, line 1: unknown variable {{completon}}. Did you mean "completion"?',
         ),
-        ({"system_template": "{{#each turn}}x{{/each}}"}, "system_template: unknown variable {{turn}}"),
-        ({"user_template": "a\n{{#if x}}\nb"}, "user_template"),
+        ({"system_template": "{{#each turn}}x{{/each}}"}, "system_template, line 1: unknown variable {{turn}}"),
+        ({"user_template": "a\n{{#if x}}\nb"}, "user_template, line 2"),
         ({"system_template": "{{upper criteria}}"}, "upper"),
         ({"examples": [{**EXAMPLE, "passes": None}]}, "examples[0].passes: an example needs its verdict"),
         ({"examples": [{**EXAMPLE, "input": [{"role": "x", "content": ""}]}]}, "examples[0]: `input[0].role` is"),
