@@ -35,7 +35,7 @@ def compile_pattern(pattern: str, flags: str = "") -> regex.Pattern[str]:
         bits |= int(getattr(regex, letter.upper()))
     if expansion(pattern) > MAX_EXPANSION:
         raise ValueError(
-            f"its counted repeats, written out, come to more than {MAX_EXPANSION:,} steps; use * or +, or smaller counts"
+            f"its counted repeats, written out, are more than {MAX_EXPANSION:,} steps; use * or +, or smaller counts"
         )
     try:
         with warnings.catch_warnings():
