@@ -1,0 +1,584 @@
+"""What a grader may import: facades with listed functions, never module objects.
+
+A module object is an open door (`re.enum`, `json.codecs`, `statistics.sys` lead to `open` and `sys`), so a grader gets
+an object that holds the listed names and nothing else. Functions that would run text as code, or set attributes on
+what is not the grader's, are replaced by ones that do the same for ordinary uses. Standard library only.
+"""
+
+from __future__ import annotations
+
+import abc
+import array
+import ast
+import base64
+import binascii
+import bisect
+import calendar
+import cmath
+import collections
+import collections.abc
+import colorsys
+import contextlib
+import copy
+import csv
+import dataclasses
+import datetime
+import decimal
+import difflib
+import enum
+import fnmatch
+import fractions
+import functools
+import hashlib
+import heapq
+import hmac
+import html
+import html.entities
+import html.parser
+import io
+import itertools
+import json
+import keyword
+import math
+import numbers
+import operator
+import pprint
+import random
+import re
+import shlex
+import statistics
+import string
+import struct
+import sys
+import textwrap
+import time
+import tokenize
+import types
+import typing
+import unicodedata
+import urllib.parse
+import uuid
+import xml.etree.ElementTree
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from keyword import iskeyword
+from typing import Any, Final, NoReturn
+
+GRADER_MODULE: Final = "grader"
+"""What `__name__` is inside a grader."""
+
+
+class Facade:
+    """A module as a grader sees it: the listed names, read-only."""
+
+    _module: str
+    # No `__name__`: `from json import scanner` falls back on sys.modules[f"{module.__name__}.scanner"], a real module.
+    __slots__ = ("__dict__", "_module")
+
+    def __init__(self, module: str, names: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_module", module)
+        self.__dict__.update(names)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{self._module} is read-only for graders")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{self._module} is read-only for graders")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        there_is = ", ".join(sorted(exported(self._module)))
+        raise AttributeError(f"graders have no {self._module}.{name}; there is: {there_is}")
+
+    def __repr__(self) -> str:
+        return f"<module {self._module!r} as graders see it>"
+
+
+def _all(module: types.ModuleType, *, without: Iterable[str] = ()) -> tuple[str, ...]:
+    names: Iterable[str] = getattr(module, "__all__", None) or [
+        name for name in vars(module) if not name.startswith("_")
+    ]
+    skipped = set(without)
+    return tuple(
+        name
+        for name in names
+        if name not in skipped
+        and not name.startswith("_")
+        and hasattr(module, name)
+        and not isinstance(getattr(module, name), types.ModuleType)
+    )
+
+
+def _pick(module: types.ModuleType, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(module, name) for name in names if hasattr(module, name)}
+
+
+_AST_NODES: Final = tuple(
+    name
+    for name, value in vars(ast).items()
+    if isinstance(value, type) and issubclass(value, ast.AST) and not name.startswith("_")
+)
+
+# Left out on purpose are names that reach files, processes, the interpreter or state that outlives a sample:
+# json.codecs, random.SystemRandom, csv.register_dialect; names that run text as code: typing.get_type_hints,
+# functools.singledispatch (it evaluates annotations), string.Formatter, collections.UserString (its format reaches
+# attributes); and names whose attributes are modules (pathlib's classes). Functions that get or set attributes under
+# names they are told (operator.attrgetter, functools.wraps, ast.iter_fields) are replaced.
+_MODULES: Final[dict[str, dict[str, Any]]] = {
+    "__future__": dict.fromkeys(
+        (
+            "annotations",
+            "division",
+            "print_function",
+            "unicode_literals",
+            "absolute_import",
+            "generators",
+            "nested_scopes",
+            "with_statement",
+            "generator_stop",
+        )
+    ),
+    "abc": _pick(abc, ["ABC"]),
+    "array": _pick(array, ["array"]),
+    "ast": _pick(
+        ast,
+        ["literal_eval", "parse", "NodeVisitor", *_AST_NODES],
+    ),
+    "base64": _pick(base64, _all(base64, without=["encode", "decode", "main"])),
+    "binascii": _pick(binascii, _all(binascii)),
+    "bisect": _pick(bisect, ["bisect", "bisect_left", "bisect_right", "insort", "insort_left", "insort_right"]),
+    "calendar": _pick(
+        calendar,
+        [
+            "isleap",
+            "leapdays",
+            "weekday",
+            "monthrange",
+            "timegm",
+            "MONDAY",
+            "TUESDAY",
+            "WEDNESDAY",
+            "THURSDAY",
+            "FRIDAY",
+            "SATURDAY",
+            "SUNDAY",
+        ],
+    )
+    | {name: tuple(getattr(calendar, name)) for name in ("day_name", "day_abbr", "month_name", "month_abbr")},
+    "cmath": _pick(cmath, _all(cmath)),
+    "collections": _pick(
+        collections, ["Counter", "OrderedDict", "defaultdict", "deque", "ChainMap", "UserDict", "UserList"]
+    ),
+    "collections.abc": _pick(collections.abc, _all(collections.abc)),
+    "colorsys": _pick(colorsys, _all(colorsys)),
+    "contextlib": _pick(
+        contextlib,
+        [
+            "contextmanager",
+            "asynccontextmanager",
+            "suppress",
+            "nullcontext",
+            "closing",
+            "ExitStack",
+            "ContextDecorator",
+            "AbstractContextManager",
+        ],
+    ),
+    "copy": _pick(copy, ["copy", "deepcopy", "replace", "Error", "error"]),
+    "csv": _pick(
+        csv,
+        [
+            "reader",
+            "writer",
+            "DictReader",
+            "DictWriter",
+            "Error",
+            "QUOTE_ALL",
+            "QUOTE_MINIMAL",
+            "QUOTE_NONNUMERIC",
+            "QUOTE_NONE",
+            "QUOTE_STRINGS",
+            "QUOTE_NOTNULL",
+            "excel",
+            "excel_tab",
+            "unix_dialect",
+            "Dialect",
+        ],
+    ),
+    "dataclasses": _pick(
+        dataclasses,
+        [
+            "field",
+            "fields",
+            "asdict",
+            "astuple",
+            "replace",
+            "is_dataclass",
+            "FrozenInstanceError",
+            "InitVar",
+            "KW_ONLY",
+            "MISSING",
+        ],
+    ),
+    "datetime": _pick(
+        datetime, ["date", "datetime", "time", "timedelta", "timezone", "tzinfo", "MINYEAR", "MAXYEAR", "UTC"]
+    ),
+    "decimal": _pick(decimal, _all(decimal, without=["DefaultContext", "BasicContext", "ExtendedContext"])),
+    "difflib": _pick(
+        difflib,
+        [
+            "SequenceMatcher",
+            "Differ",
+            "get_close_matches",
+            "ndiff",
+            "unified_diff",
+            "context_diff",
+            "restore",
+            "IS_LINE_JUNK",
+            "IS_CHARACTER_JUNK",
+        ],
+    ),
+    "enum": _pick(
+        enum,
+        [
+            "Enum",
+            "IntEnum",
+            "StrEnum",
+            "Flag",
+            "IntFlag",
+            "ReprEnum",
+            "auto",
+            "unique",
+            "member",
+            "nonmember",
+            "property",
+            "STRICT",
+            "CONFORM",
+            "EJECT",
+            "KEEP",
+        ],
+    ),
+    "fnmatch": _pick(fnmatch, ["fnmatch", "fnmatchcase", "filter", "translate"]),
+    "fractions": _pick(fractions, ["Fraction"]),
+    "functools": _pick(
+        functools, ["reduce", "partial", "partialmethod", "lru_cache", "cache", "cmp_to_key", "cached_property"]
+    ),
+    "hashlib": _pick(
+        hashlib,
+        [
+            "md5",
+            "sha1",
+            "sha224",
+            "sha256",
+            "sha384",
+            "sha512",
+            "sha3_224",
+            "sha3_256",
+            "sha3_384",
+            "sha3_512",
+            "blake2b",
+            "blake2s",
+            "shake_128",
+            "shake_256",
+            "new",
+            "pbkdf2_hmac",
+            "scrypt",
+        ],
+    ),
+    "heapq": _pick(
+        heapq, ["heappush", "heappop", "heapify", "heapreplace", "heappushpop", "merge", "nlargest", "nsmallest"]
+    ),
+    "hmac": _pick(hmac, ["new", "digest", "compare_digest"]),
+    "html": _pick(html, ["escape", "unescape"]),
+    "html.parser": _pick(html.parser, ["HTMLParser"]),
+    "io": _pick(io, ["StringIO", "BytesIO"]),
+    "itertools": _pick(itertools, _all(itertools)),
+    "json": _pick(json, ["dumps", "loads", "dump", "load", "JSONDecodeError", "JSONEncoder", "JSONDecoder"]),
+    "json.decoder": _pick(json, ["JSONDecodeError", "JSONDecoder"]),
+    "json.encoder": _pick(json, ["JSONEncoder"]),
+    "keyword": _pick(keyword, ["iskeyword", "issoftkeyword"])
+    | {"kwlist": tuple(keyword.kwlist), "softkwlist": tuple(keyword.softkwlist)},
+    "math": _pick(math, _all(math)),
+    "numbers": _pick(numbers, _all(numbers)),
+    "operator": _pick(operator, _all(operator, without=["attrgetter", "methodcaller"])),
+    "pprint": _pick(pprint, ["pformat", "pprint", "pp", "saferepr", "isreadable", "isrecursive"]),
+    "random": _pick(random, ["Random"]),
+    "re": _pick(
+        re,
+        [
+            "compile",
+            "match",
+            "fullmatch",
+            "search",
+            "split",
+            "findall",
+            "finditer",
+            "sub",
+            "subn",
+            "escape",
+            "error",
+            "PatternError",
+            "Match",
+            "Pattern",
+            "RegexFlag",
+            "A",
+            "ASCII",
+            "I",
+            "IGNORECASE",
+            "L",
+            "LOCALE",
+            "M",
+            "MULTILINE",
+            "S",
+            "DOTALL",
+            "X",
+            "VERBOSE",
+            "U",
+            "UNICODE",
+            "NOFLAG",
+        ],
+    ),
+    "shlex": _pick(shlex, ["split", "quote", "join"]),
+    "statistics": _pick(statistics, _all(statistics)),
+    "string": _pick(
+        string,
+        [
+            "ascii_letters",
+            "ascii_lowercase",
+            "ascii_uppercase",
+            "digits",
+            "hexdigits",
+            "octdigits",
+            "printable",
+            "punctuation",
+            "whitespace",
+            "capwords",
+            "Template",
+        ],
+    ),
+    "struct": _pick(struct, ["pack", "unpack", "calcsize", "unpack_from", "iter_unpack", "error"]),
+    "sys": _pick(
+        sys,
+        [
+            "maxsize",
+            "float_info",
+            "int_info",
+            "version_info",
+            "version",
+            "maxunicode",
+            "byteorder",
+            "getrecursionlimit",
+        ],
+    ),
+    "textwrap": _pick(textwrap, ["dedent", "indent", "fill", "wrap", "shorten", "TextWrapper"]),
+    "time": _pick(
+        time,
+        [
+            "time",
+            "time_ns",
+            "perf_counter",
+            "perf_counter_ns",
+            "monotonic",
+            "monotonic_ns",
+            "process_time",
+            "sleep",
+            "gmtime",
+            "localtime",
+            "strftime",
+            "strptime",
+            "mktime",
+            "asctime",
+            "ctime",
+            "struct_time",
+        ],
+    ),
+    "tokenize": _pick(
+        tokenize,
+        [
+            "generate_tokens",
+            "TokenInfo",
+            "TokenError",
+            "NAME",
+            "NUMBER",
+            "STRING",
+            "OP",
+            "COMMENT",
+            "NEWLINE",
+            "NL",
+            "INDENT",
+            "DEDENT",
+            "ENDMARKER",
+            "tok_name",
+        ],
+    )
+    | {"tok_name": dict(tokenize.tok_name)},
+    "types": _pick(
+        types,
+        [
+            "SimpleNamespace",
+            "MappingProxyType",
+            "NoneType",
+            "FunctionType",
+            "LambdaType",
+            "GeneratorType",
+            "MethodType",
+            "BuiltinFunctionType",
+            "EllipsisType",
+            "NotImplementedType",
+            "UnionType",
+            "GenericAlias",
+        ],
+    ),
+    "typing": _pick(
+        typing,
+        _all(
+            typing,
+            without=[
+                "get_type_hints",
+                "ForwardRef",
+                "overload",
+                "get_overloads",
+                "clear_overloads",
+                "final",
+                "no_type_check",
+                "no_type_check_decorator",
+                "runtime_checkable",
+                "dataclass_transform",
+                "evaluate_forward_ref",
+                "override",
+            ],
+        ),
+    ),
+    "unicodedata": _pick(unicodedata, _all(unicodedata, without=["ucnhash_CAPI"])),
+    "urllib": {},
+    "urllib.parse": _pick(
+        urllib.parse,
+        [
+            "urlparse",
+            "urlsplit",
+            "urlunparse",
+            "urlunsplit",
+            "urljoin",
+            "urldefrag",
+            "urlencode",
+            "parse_qs",
+            "parse_qsl",
+            "quote",
+            "quote_plus",
+            "unquote",
+            "unquote_plus",
+        ],
+    ),
+    "uuid": _pick(
+        uuid, ["UUID", "uuid3", "uuid4", "uuid5", "NAMESPACE_DNS", "NAMESPACE_OID", "NAMESPACE_URL", "NAMESPACE_X500"]
+    ),
+    "xml": {},
+    "xml.etree": {},
+    "xml.etree.ElementTree": _pick(
+        xml.etree.ElementTree,
+        ["fromstring", "XML", "fromstringlist", "tostring", "Element", "SubElement", "ParseError", "indent"],
+    ),
+    "zlib": _pick(zlib, ["compress", "decompress", "crc32", "adler32", "error"]),
+}
+
+_REPLACED: Final[dict[str, tuple[str, ...]]] = {
+    "abc": ("ABCMeta", "abstractmethod"),
+    "ast": ("walk", "dump", "unparse", "iter_child_nodes", "iter_fields", "get_docstring", "get_source_segment"),
+    "asyncio": ("gather", "run", "sleep"),
+    "collections": ("namedtuple",),
+    "dataclasses": ("dataclass",),
+    "functools": ("total_ordering", "update_wrapper", "wraps"),
+    "operator": ("attrgetter", "methodcaller"),
+    "random": (
+        "betavariate", "binomialvariate", "choice", "choices", "expovariate", "gammavariate", "gauss", "getrandbits",
+        "getstate", "lognormvariate", "normalvariate", "paretovariate", "randbytes", "randint", "random", "randrange",
+        "sample", "seed", "setstate", "shuffle", "triangular", "uniform", "vonmisesvariate", "weibullvariate",
+    ),
+    "sys": ("exit", "stderr", "stdout"),
+    "typing": ("final", "no_type_check", "overload", "override", "runtime_checkable"),
+}  # fmt: skip
+"""Names that a run provides itself (see `child.Run`): they depend on the run, or need a check of their arguments."""
+
+MODULES: Final[tuple[str, ...]] = tuple(sorted({*_MODULES, *_REPLACED}))
+"""Every module name that a grader may import."""
+
+_SUBMODULES: Final[dict[str, tuple[str, ...]]] = {
+    name: tuple(other for other in MODULES if other.startswith(f"{name}.") and "." not in other[len(name) + 1 :])
+    for name in MODULES
+}
+
+
+def exported(module: str) -> tuple[str, ...]:
+    """Return the names that a grader may take from a module, without its submodules; empty for an unknown module."""
+    replaced = _REPLACED.get(module, ())
+    if module == "random":
+        replaced = tuple(name for name in replaced if hasattr(random.Random, name))
+    return (*_MODULES.get(module, ()), *replaced)
+
+
+def submodules(module: str) -> tuple[str, ...]:
+    """Return the last parts of the names of a module's submodules."""
+    return tuple(name.rpartition(".")[2] for name in _SUBMODULES.get(module, ()))
+
+
+def build(module: str, replaced: Callable[[str, str], Any]) -> Facade:
+    """Make a fresh facade of a module.
+
+    Args:
+        module: One of `MODULES`.
+        replaced: Gives the value of a name that depends on the run, by module and name.
+    """
+    names = dict(_MODULES.get(module, ()))
+    for name in exported(module)[len(names) :]:
+        names[name] = replaced(module, name)
+    for submodule in _SUBMODULES[module]:
+        names[submodule.rpartition(".")[2]] = build(submodule, replaced)
+    for name in _COPIED.get(module, ()):
+        names[name] = names[name].copy()
+    return Facade(module, names)
+
+
+_COPIED: Final[dict[str, tuple[str, ...]]] = {"tokenize": ("tok_name",)}
+
+
+def is_safe_name(name: object) -> bool:
+    """Whether a name may become the name of a field: an exact str, an identifier, no keyword, not `__dunder__`."""
+    return type(name) is str and name.isidentifier() and not iskeyword(name) and not name.startswith("__")
+
+
+def harden() -> None:
+    """Close two doors of the standard library in this process; for children only.
+
+    A functional Enum takes any name, `__reduce_ex__` and `__match_args__` too, which no class statement of a grader
+    may bind; and `copy` sets whatever attributes a pickling method names, on whatever object it names.
+    """
+    enum_type: Any = enum.EnumType
+    create = enum_type._create_
+
+    def checked_create(cls: Any, class_name: Any, names: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(names) is str:
+            names = names.replace(",", " ").split()
+        if names is not None:
+            names = list(names.items()) if isinstance(names, dict) else list(names)
+        for entry in names or ():
+            name = entry if isinstance(entry, str) else entry[0]
+            if not is_safe_name(name):
+                raise ValueError(f"an Enum member cannot be named {name!r}")
+        if type(class_name) is not str:
+            raise TypeError("the name of an Enum must be a str")
+        return create(cls, class_name, names, *args, **kwargs)
+
+    enum_type._create_ = checked_create
+
+    reconstruct = copy._reconstruct  # type: ignore[attr-defined]
+
+    def checked_reconstruct(
+        x: Any, memo: Any, func: Any, args: Any, state: Any = None, *rest: Any, **kwargs: Any
+    ) -> Any:
+        if type(state) is tuple and len(state) == 2 and not hasattr(type(x), "__setstate__"):
+            slots = state[1]
+            names = () if slots is None else slots if type(slots) is dict else (None,)
+            if not all(type(name) is str and not name.startswith("__") for name in names):
+                raise TypeError(f"cannot copy {type(x).__name__}: its state holds special names")
+        return reconstruct(x, memo, func, args, state, *rest, **kwargs)
+
+    copy._reconstruct = checked_reconstruct  # type: ignore[attr-defined]

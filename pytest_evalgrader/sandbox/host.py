@@ -1,0 +1,910 @@
+"""The worker's side of the sandbox: children by program, deadlines, and results that nobody trusts."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from ..errors import CallError, CallRefused, EvalgraderError, Problem
+from . import frames, reduce
+
+Mode = Literal["auto", "strict", "off"]
+Shape = Literal["score", "batch", "row", "rows"]
+Status = Literal["returned", "raised", "timeout", "memory", "crashed", "too_large", "interrupted"]
+
+DEFAULT_MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
+CHECK_TIMEOUT_S: Final = 20.0
+CHECK_MEMORY_MB: Final = 1024
+START_TIMEOUT_S: Final = 60.0
+# A child's processor time is limited over its whole life, so a busy one is replaced before it comes near.
+_CHILD_BUSY_S: Final = 600.0
+_METHODS: Final = ("responses_create", "embeddings_create")
+
+
+# What the new interpreter runs: the sandbox's modules, without the package around them and what that imports.
+_BOOTSTRAP: Final = """\
+import sys, types, json
+settings = json.loads(sys.argv[1])
+sys.path.extend(settings["path"])
+package = types.ModuleType("pytest_evalgrader")
+package.__path__ = [settings["package"]]
+sys.modules["pytest_evalgrader"] = package
+from pytest_evalgrader.sandbox import child
+child.zygote(settings)
+"""
+
+
+class SandboxError(EvalgraderError):
+    """The sandbox cannot be set up as it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A file of grader or preprocessor code.
+
+    Args:
+        source: Its text.
+        filename: Its name as people know it, shown in problems and tracebacks.
+        functions: The functions of which at least one must be bound at its top level.
+    """
+
+    source: str
+    filename: str
+    functions: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class RunResult:
+    """How one run of a grader ended.
+
+    Args:
+        status: `returned`, `raised`, `timeout`, `memory`, `crashed` (the process died, or said something that is no
+            reply), `too_large` (the result), `interrupted` (the sandbox was closed).
+        value: The reduced result (see `reduce.reduce_result`); empty unless it returned.
+        error: `{"type", "message", "traceback": [{"file", "line", "function", "text"}]}` where it raised.
+        printed: What it printed, capped; empty where the process was killed.
+        call_failed: The call that failed, where the grader let that through.
+        detail: A short text on a crash, for people.
+        exception: The exception itself, with `off` only.
+    """
+
+    status: Status
+    value: dict[str, Any] = field(default_factory=dict)
+    error: dict[str, Any] | None = None
+    printed: str = ""
+    call_failed: CallError | None = None
+    detail: str = ""
+    exception: BaseException | None = None
+
+
+Calls = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+class Sandbox:
+    """Runs programs in locked child processes; may be used from several threads at once.
+
+    Args:
+        mode: `auto` goes on with the layers that the machine has; `strict` refuses where one is missing; `off` runs
+            programs in this process, unrestricted and without time-outs, for a debugger.
+        max_children: Most child processes at a time; a run waits for a place.
+        max_idle: Most children that are kept warm while nothing runs in them.
+        language: False switches the language layer off. For the sandbox's own tests: plain Python in the child.
+    """
+
+    def __init__(
+        self, mode: Mode = "auto", *, max_children: int = 64, max_idle: int = 16, language: bool = True
+    ) -> None:
+        if mode not in ("auto", "strict", "off"):
+            raise ValueError(f'sandbox mode "{mode}": one of auto, strict, off')
+        self.mode = mode
+        self._language = language
+        self._max_children = max(1, max_children)
+        self._max_idle = max_idle
+        self._condition = threading.Condition()
+        self._start_lock = threading.Lock()
+        self._zygote: _Zygote | None = None
+        self._idle: list[_Child] = []
+        self._count = 0
+        self._retired: set[Program] = set()
+        self._closed = False
+        self._owner = os.getpid()
+        self._layers: tuple[str, ...] | None = None
+        self._missing: tuple[tuple[str, str], ...] = ()
+
+    # ------------------------------------------------------------------------------------------------------- layers
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers that were probed and hold, of language, process, memory, landlock and seccomp; none with `off`.
+
+        Raises:
+            SandboxError: The sandbox cannot be started, or `strict` and a layer is missing.
+        """
+        self._started()
+        return self._layers or ()
+
+    @property
+    def missing(self) -> tuple[tuple[str, str], ...]:
+        """The layers that are missing, each with the reason.
+
+        Raises:
+            SandboxError: As for `layers`.
+        """
+        self._started()
+        return self._missing
+
+    def _started(self) -> _Zygote | None:
+        if self.mode == "off":
+            self._missing = tuple((layer, "the sandbox is off") for layer in frames.LAYERS)
+            return None
+        with self._start_lock:
+            if self._closed or os.getpid() != self._owner:
+                raise SandboxError("the sandbox is closed")
+            if self._zygote is not None and self._zygote.alive:
+                return self._zygote
+            zygote = _Zygote(guarded=self._language)
+            try:
+                self._probe(zygote)
+                if self.mode == "strict" and self._missing:
+                    listed = "; ".join(f"{layer}: {why}" for layer, why in self._missing)
+                    raise SandboxError(
+                        f"--evals-sandbox=strict: this machine cannot give every layer of the sandbox ({listed}). "
+                        "Run on Linux 5.13 or later with Landlock and libseccomp, outside a container profile that "
+                        "refuses them, or use --evals-sandbox=auto to go on without."
+                    )
+            except BaseException:
+                zygote.close()
+                raise
+            self._zygote = zygote
+            return zygote
+
+    def _probe(self, zygote: _Zygote) -> None:
+        missing = dict(zygote.missing)
+        if not self._language:
+            missing["language"] = "switched off by a test"
+        alone: dict[str, tuple[str, ...]] = {
+            "process": (),
+            "memory": (),
+            "landlock": ("landlock",),
+            "seccomp": ("seccomp",),
+        }
+        for layer, layers in alone.items():
+            if layer in missing:
+                continue
+            probe = zygote.fork(memory_mb=256, cpu_s=60, layers=layers, descriptors=1 if layer == "process" else 16)
+            try:
+                reply = probe.ask({"op": "probe", "what": layer}, time.monotonic() + START_TIMEOUT_S, 1 << 16)
+                if reply["open"]:
+                    missing[layer] = f"it does not hold: {', '.join(map(str, reply['open']))}"
+            except (_Gone, TimeoutError, frames.FrameError, KeyError):
+                missing[layer] = "a child that sets it up does not start"
+            finally:
+                zygote.end(probe)
+        self._layers = tuple(layer for layer in frames.LAYERS if layer not in missing)
+        self._missing = tuple((layer, missing[layer]) for layer in frames.LAYERS if layer in missing)
+
+    # -------------------------------------------------------------------------------------------------------- usage
+
+    def check(self, program: Program) -> list[Problem]:
+        """Compile a program in a child, and list everything that is wrong with it.
+
+        Returns:
+            The problems in the order of the lines, `where` being `g.py:2`; empty for a program that can run.
+
+        Raises:
+            SandboxError: The sandbox cannot be started.
+        """
+        if self.mode == "off":
+            return _check_in_process(program)
+        deadline = time.monotonic() + CHECK_TIMEOUT_S
+        process = self._acquire(program, CHECK_MEMORY_MB)
+        try:
+            request = process.request({"op": "check", "functions": program.functions})
+            reply = process.ask(request, deadline, 1 << 20)
+            problems = [
+                Problem(f"{program.filename}:{int(line)}" if line else program.filename, str(text))
+                for line, text in reply["problems"]
+            ]
+        except TimeoutError:
+            problems = [Problem(program.filename, f"it could not be compiled within {CHECK_TIMEOUT_S:g} s")]
+        except (_Gone, frames.FrameError, KeyError, TypeError, ValueError):
+            problems = [
+                Problem(
+                    program.filename, "Python's compiler did not survive this file; it is nested too deep, or too large"
+                )
+            ]
+        finally:
+            # Made with room for compiling, which is not the room that this program has asked for.
+            self._discard(process)
+        return problems
+
+    def run(
+        self,
+        program: Program,
+        function: str,
+        args: list[Any],
+        *,
+        shape: Shape,
+        timeout_s: float,
+        memory_mb: int = 512,
+        seed: str = "",
+        calls: Calls | None = None,
+        max_result_bytes: int = DEFAULT_MAX_RESULT_BYTES,
+    ) -> RunResult:
+        """Run one function of a program on copies of the arguments, in a namespace of its own.
+
+        Args:
+            program: One that `check` found no problem with.
+            function: The function to call; an `async` one is awaited.
+            args: Positional arguments, plain JSON values. A function that takes one more gets `ctx`.
+            shape: How the result is reduced (see `reduce.reduce_result`).
+            timeout_s: Seconds from the start of the run until the child is killed. What `calls.waited_s` grows by,
+                where `calls` has that attribute, does not count.
+            memory_mb: Mebibytes that the program may use.
+            seed: Seeds `random`.
+            calls: Makes a model call, by method and fields, in this thread; None where the program has no access. It
+                may raise CallRefused (the grader sees it) and CallError.
+            max_result_bytes: Most bytes of the reduced result as JSON.
+
+        Returns:
+            How it ended; whatever the program does, this method does not raise.
+
+        Raises:
+            SandboxError: The sandbox cannot be started.
+        """
+        if self.mode == "off":
+            return _run_in_process(program, function, args, shape, seed, calls)
+        process = self._acquire(program, memory_mb)
+        started = time.monotonic()
+        try:
+            result = self._run_in(process, function, args, shape, started + timeout_s, seed, calls, max_result_bytes)
+        except BaseException:
+            self._discard(process)
+            raise
+        process.busy_s += time.monotonic() - started
+        if result is None:
+            status, max_rss_kb = self._discard(process)
+            return _died(status, max_rss_kb, memory_mb)
+        if result.status in ("returned", "raised", "too_large") and process.is_silent():
+            self._release(process)
+        else:
+            self._discard(process)
+        return result
+
+    def _run_in(
+        self,
+        process: _Child,
+        function: str,
+        args: list[Any],
+        shape: Shape,
+        deadline: float,
+        seed: str,
+        calls: Calls | None,
+        max_result_bytes: int,
+    ) -> RunResult | None:
+        envelope = 8 * frames.PRINT_CAP + (1 << 16)
+        request = process.request(
+            {
+                "op": "run",
+                "function": function,
+                "args": args,
+                "shape": shape,
+                "seed": seed,
+                "ctx": calls is not None,
+                "max_bytes": max_result_bytes + envelope,
+            }
+        )
+        failed: CallError | None = None
+        try:
+            while True:
+                reply = process.ask(request, deadline, max_result_bytes + envelope)
+                if "call" not in reply:
+                    return _result_of(reply, shape, failed)
+                method, fields = reply["call"], reply.get("fields")
+                if calls is None or method not in _METHODS or type(fields) is not dict:
+                    return RunResult("crashed", detail="it sent a call that is none")
+                waited_before = _waited(calls)
+                try:
+                    request = {"answer": calls(method, fields)}
+                except CallRefused as refused:
+                    request = {"refused": str(refused)}
+                except CallError as error:
+                    failed = error
+                    request = {"failed": error.message}
+                deadline += _waited(calls) - waited_before
+        except TimeoutError:
+            return RunResult("timeout")
+        except frames.FrameError as error:
+            return RunResult("crashed", detail=f"its reply is not one ({error})")
+        except _Gone:
+            if self._closed:
+                return RunResult("interrupted")
+            return None
+
+    # ----------------------------------------------------------------------------------------------------- children
+
+    def warm(self, program: Program | None = None, memory_mb: int = 512) -> None:
+        """Start the sandbox, and a child for a program, before they are needed.
+
+        Raises:
+            SandboxError: The sandbox cannot be started.
+        """
+        self._started()
+        if program is not None and self.mode != "off":
+            self._release(self._acquire(program, memory_mb))
+
+    def retire(self, program: Program) -> None:
+        """End the children of a program: its group is done. A later run starts a new one."""
+        with self._condition:
+            leaving = [process for process in self._idle if process.program == program]
+            self._idle = [process for process in self._idle if process.program != program]
+            # Children that are busy now end when they are released.
+            for process in _living(self._zygote):
+                if process.program == program:
+                    process.retired = True
+        for process in leaving:
+            self._discard(process)
+
+    def close(self) -> None:
+        """End every child and the zygote. Runs that are under way return `interrupted`."""
+        if os.getpid() != self._owner:
+            return
+        with self._condition:
+            self._closed = True
+            self._idle.clear()
+            self._condition.notify_all()
+        zygote = self._zygote
+        if zygote is not None:
+            zygote.close()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _acquire(self, program: Program, memory_mb: int) -> _Child:
+        zygote = self._started()
+        assert zygote is not None
+        while True:
+            evicted: _Child | None = None
+            with self._condition:
+                for index in range(len(self._idle) - 1, -1, -1):
+                    process = self._idle[index]
+                    if process.program == program and process.memory_mb == memory_mb:
+                        del self._idle[index]
+                        return process
+                if self._closed:
+                    raise SandboxError("the sandbox is closed")
+                if self._count < self._max_children:
+                    self._count += 1
+                    break
+                if self._idle:
+                    evicted = self._idle.pop(0)
+                else:
+                    self._condition.wait(1.0)
+            if evicted is not None:
+                self._discard(evicted)
+        try:
+            return zygote.fork(
+                memory_mb=memory_mb,
+                cpu_s=int(2 * _CHILD_BUSY_S),
+                layers=("landlock", "seccomp"),
+                program=program,
+            )
+        except BaseException:
+            self._forget()
+            raise
+
+    def _release(self, process: _Child) -> None:
+        superfluous: _Child | None = None
+        with self._condition:
+            if process.retired or self._closed or process.busy_s > _CHILD_BUSY_S:
+                superfluous = process
+            else:
+                self._idle.append(process)
+                if len(self._idle) > self._max_idle:
+                    superfluous = self._idle.pop(0)
+                self._condition.notify()
+        if superfluous is not None:
+            self._discard(superfluous)
+
+    def _discard(self, process: _Child) -> tuple[int, int]:
+        try:
+            return process.zygote.end(process)
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        with self._condition:
+            self._count -= 1
+            self._condition.notify()
+
+
+# ------------------------------------------------------------------------------------------------------------- zygote
+
+
+class _Gone(Exception):
+    """The other side of a channel is gone."""
+
+
+class _Zygote:
+    """The process that forks children, and the control socket to it."""
+
+    def __init__(self, *, guarded: bool) -> None:
+        ours, theirs = socket.socketpair()
+        package = Path(__file__).resolve().parents[1]
+        settings = {
+            "control": theirs.fileno(),
+            "parent": os.getpid(),
+            "path": _library_paths(),
+            "package": str(package),
+            "layers": ["landlock", "seccomp"],
+            "guarded": guarded,
+        }
+        self._lock = threading.Lock()
+        self._channel = _Channel(ours)
+        self.alive = True
+        self.children: weakref.WeakSet[_Child] = weakref.WeakSet()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", _BOOTSTRAP, json.dumps(settings)],
+                env={"PYTHONHASHSEED": "0"},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._finalizer = weakref.finalize(self, _end_process, self._process, ours, os.getpid())
+        stderr = self._process.stderr
+        assert stderr is not None
+        try:
+            ready = frames.decode(self._channel.receive(time.monotonic() + START_TIMEOUT_S, 1 << 16))
+            self.missing: dict[str, str] = {str(layer): str(why) for layer, why in ready["missing"].items()}
+        except (_Gone, TimeoutError, frames.FrameError, KeyError) as error:
+            self._process.kill()
+            said = stderr.read().decode("utf-8", "replace").strip()
+            stderr.close()
+            self.close()
+            raise SandboxError(
+                f"the sandbox's process did not start ({type(error).__name__}): {said[-2000:]}"
+            ) from error
+        stderr.close()
+
+    def fork(
+        self,
+        *,
+        memory_mb: int,
+        cpu_s: int,
+        layers: tuple[str, ...],
+        descriptors: int = 1,
+        program: Program | None = None,
+    ) -> _Child:
+        ours, theirs = socket.socketpair()
+        request = {"op": "fork", "memory_mb": memory_mb, "cpu_s": cpu_s, "layers": layers, "descriptors": descriptors}
+        try:
+            with theirs:
+                reply = self._ask(request, [theirs.fileno()])
+        except BaseException:
+            ours.close()
+            raise
+        process = _Child(self, int(reply["pid"]), _Channel(ours), program, memory_mb)
+        self.children.add(process)
+        return process
+
+    def end(self, process: _Child) -> tuple[int, int]:
+        """Kill and reap a child; return its wait status and most resident memory in kilobytes."""
+        self.children.discard(process)
+        try:
+            reply = self._ask({"op": "end", "pid": process.pid}, [])
+        except SandboxError:
+            # The zygote is gone, and took its children with it.
+            return signal.SIGKILL, 0
+        finally:
+            process.channel.close()
+        rss = int(reply["max_rss"])
+        return int(reply["status"]), rss // 1024 if sys.platform == "darwin" else rss
+
+    def _ask(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        with self._lock:
+            if not self.alive:
+                raise SandboxError("the sandbox's process has ended")
+            try:
+                self._channel.send(frames.encode(request), time.monotonic() + START_TIMEOUT_S, descriptors)
+                return frames.decode(self._channel.receive(time.monotonic() + START_TIMEOUT_S, 1 << 16))
+            except (_Gone, TimeoutError, frames.FrameError) as error:
+                self.alive = False
+                raise SandboxError("the sandbox's process has ended") from error
+            except BaseException:
+                # Interrupted between question and answer: the next answer would be taken for another question's.
+                self.alive = False
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            self.alive = False
+            self._finalizer()
+        for process in list(self.children):
+            process.channel.shut()
+
+
+def _living(zygote: _Zygote | None) -> list[_Child]:
+    return [] if zygote is None else list(zygote.children)
+
+
+def _end_process(process: subprocess.Popen[bytes], control: socket.socket, owner: int) -> None:
+    if os.getpid() != owner:
+        # A fork of the worker inherited this object; the zygote is not its to end.
+        return
+    # The zygote kills and leaves its children when the socket closes. Shut down first: a fork may hold a copy.
+    with contextlib.suppress(OSError):
+        control.shutdown(socket.SHUT_RDWR)
+    control.close()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stderr is not None:
+        process.stderr.close()
+
+
+def _library_paths() -> list[str]:
+    """Return the folders that hold the libraries of the child; site-packages as such would run its .pth files."""
+    import RestrictedPython
+
+    paths = [str(Path(RestrictedPython.__file__).resolve().parents[1])]
+    with contextlib.suppress(ImportError, RuntimeError):
+        import pyseccomp
+
+        paths.append(str(Path(pyseccomp.__file__).resolve().parent))
+    return list(dict.fromkeys(paths))
+
+
+class _Child:
+    """A locked process that serves one program."""
+
+    def __init__(self, zygote: _Zygote, pid: int, channel: _Channel, program: Program | None, memory_mb: int) -> None:
+        self.zygote = zygote
+        self.pid = pid
+        self.channel = channel
+        self.program = program
+        self.memory_mb = memory_mb
+        self.busy_s = 0.0
+        self.retired = False
+        self._knows_program = False
+        self._nonce = ""
+
+    def request(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Add the program, where the child does not know it yet."""
+        if not self._knows_program and self.program is not None:
+            self._knows_program = True
+            message["program"] = {"source": self.program.source, "filename": self.program.filename}
+        return message
+
+    def ask(self, message: dict[str, Any], deadline: float, limit: int) -> dict[str, Any]:
+        """Send a message and wait for the frame that answers it.
+
+        Raises:
+            TimeoutError: The deadline passed.
+            FrameError: What came is not a frame, or answers something else.
+            _Gone: The process is gone.
+        """
+        if "op" in message:
+            # A reply must repeat it, so that nothing written ahead of time can pass for the next reply.
+            self._nonce = os.urandom(8).hex()
+            message["n"] = self._nonce
+        self.channel.send(_encode_request(message), deadline)
+        reply = frames.decode(self.channel.receive(deadline, limit))
+        if reply.get("n") != self._nonce:
+            raise frames.FrameError("it answers something else")
+        return reply
+
+    def is_silent(self) -> bool:
+        """Whether nothing waits on the channel: a child that says more than it was asked is not used again."""
+        return self.channel.is_silent()
+
+
+def _encode_request(message: dict[str, Any]) -> bytes:
+    body = _dumps(message).encode("ascii")
+    return frames.HEADER.pack(len(body)) + body
+
+
+# Rows may hold what JSON has no word for, and be deeper than a reply may: the child trusts the worker.
+_dumps: Final = json.JSONEncoder(ensure_ascii=True, check_circular=False, separators=(",", ":")).encode
+
+
+class _Channel:
+    """A socket that carries frames, with a deadline for each operation."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._rest = bytearray()
+
+    def send(self, data: bytes, deadline: float, descriptors: list[int] | None = None) -> None:
+        try:
+            self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            if descriptors:
+                sent = socket.send_fds(self._connection, [data], descriptors)
+                data = data[sent:]
+            if data:
+                self._connection.sendall(data)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise _Gone from error
+
+    def receive(self, deadline: float, limit: int) -> bytearray:
+        """Return the body of the next frame.
+
+        Raises:
+            TimeoutError: The deadline passed.
+            FrameError: The frame is longer than `limit` bytes.
+            _Gone: The other side is gone.
+        """
+        data = self._rest
+        wanted = frames.HEADER.size
+        while len(data) < wanted or wanted == frames.HEADER.size:
+            if len(data) >= frames.HEADER.size:
+                size = frames.HEADER.unpack_from(data)[0]
+                if size > limit:
+                    raise frames.FrameError(f"it says it is {size:,} bytes long")
+                wanted = frames.HEADER.size + size
+                if len(data) >= wanted:
+                    break
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError
+            try:
+                self._connection.settimeout(remaining)
+                part = self._connection.recv(min(max(wanted - len(data), 1 << 16), 1 << 20))
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise _Gone from error
+            if not part:
+                raise _Gone
+            data += part
+        body = data[frames.HEADER.size : wanted]
+        self._rest = data[wanted:]
+        return body
+
+    def is_silent(self) -> bool:
+        if self._rest:
+            return False
+        try:
+            self._connection.settimeout(0)
+            self._connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def shut(self) -> None:
+        """Wake whoever waits on it."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+# ------------------------------------------------------------------------------------------------------------ results
+
+
+def _waited(calls: Calls) -> float:
+    return float(getattr(calls, "waited_s", 0.0))
+
+
+def _result_of(reply: dict[str, Any], shape: Shape, failed: CallError | None) -> RunResult:
+    """Read a reply without trusting it.
+
+    Raises:
+        FrameError: It does not have the form of one.
+    """
+    status = reply.get("status")
+    printed = reply.get("printed", "")
+    if type(printed) is not str:
+        raise frames.FrameError("its output is no text")
+    printed = reduce.cut(printed, 2 * frames.PRINT_CAP)
+    if status == "returned":
+        value = reply.get("value")
+        if type(value) is not dict or not _FORMS[shape](value):
+            raise frames.FrameError("its value has another form")
+        return RunResult("returned", value=value, printed=printed)
+    if status == "raised":
+        error = reply.get("error")
+        if not _is_error(error):
+            raise frames.FrameError("its error has another form")
+        return RunResult(
+            "raised", error=error, printed=printed, call_failed=failed if reply.get("uncaught_call") is True else None
+        )
+    if status == "memory":
+        return RunResult("memory")
+    if status == "too_large":
+        return RunResult("too_large", printed=printed)
+    raise frames.FrameError("it has no status that is known")
+
+
+def _died(status: int, max_rss_kb: int, memory_mb: int) -> RunResult:
+    if os.WIFEXITED(status):
+        code = os.WEXITSTATUS(status)
+        if code == frames.EXIT_MEMORY:
+            return RunResult("memory")
+        if code == frames.EXIT_UNLOCKED:
+            return RunResult("crashed", detail="a layer of the sandbox could not be set up in its process")
+        return RunResult("crashed", detail=f"its process ended itself with status {code}")
+    number = os.WTERMSIG(status)
+    # Nobody asked for this kill (a child that is asked is gone from here): the kernel ran out of memory. And where
+    # memory was nearly used up, a crash is what the limit looks like from inside C code.
+    if (number == signal.SIGKILL and max_rss_kb) or max_rss_kb > 0.8 * memory_mb * 1024:
+        return RunResult("memory", detail=f"its process was ended by signal {number}")
+    if number == signal.SIGXCPU:
+        return RunResult("timeout", detail="its process used up its processor time")
+    name = signal.Signals(number).name if number in signal.valid_signals() else str(number)
+    return RunResult("crashed", detail=f"its process was ended by {name}")
+
+
+def _is_error(error: Any) -> bool:
+    return (
+        type(error) is dict
+        and type(error.get("type")) is str
+        and type(error.get("message")) is str
+        and type(error.get("traceback")) is list
+        and len(error["traceback"]) <= frames.FRAMES_CAP + 1
+        and all(
+            type(step) is dict
+            and type(step.get("line")) is int
+            and all(type(step.get(key)) is str for key in ("file", "function", "text"))
+            for step in error["traceback"]
+        )
+    )
+
+
+def _is_scores(value: Any) -> bool:
+    return type(value) is dict and all(type(score) in (float, int) for score in value.values())
+
+
+def _is_texts(value: Any) -> bool:
+    return type(value) is dict and all(type(text) is str for text in value.values())
+
+
+def _is_score_form(value: dict[str, Any]) -> bool:
+    number = value.get("number")
+    judge = value.get("judge")
+    return (
+        type(value.get("kind")) is str
+        and type(value.get("type")) is str
+        and (number is None or type(number) in (float, int) or number in ("nan", "inf", "-inf"))
+        and (value["kind"] != "number" or number is not None)
+        and _is_scores(value.get("scores"))
+        and _is_texts(value.get("dropped"))
+        and (judge is None or type(judge) is dict)
+        and "raw" in value
+    )
+
+
+def _is_batch_form(value: dict[str, Any]) -> bool:
+    samples = value.get("samples")
+    return (
+        type(value.get("kind")) is str
+        and type(value.get("type")) is str
+        and _is_scores(value.get("metrics"))
+        and _is_texts(value.get("bad_metrics"))
+        and type(value.get("problems")) is list
+        and all(type(problem) is str for problem in value["problems"])
+        and (samples is None or (type(samples) is list and all(map(_is_update, samples))))
+        and "raw" in value
+    )
+
+
+def _is_update(update: Any) -> bool:
+    return (
+        type(update) is dict
+        and type(update.get("sample_id")) is str
+        and _is_scores(update.get("scores", {}))
+        and _is_texts(update.get("dropped", {}))
+        and type(update.get("judge")) in (dict, type(None))
+        and type(update.get("extracted_output")) in (str, type(None))
+    )
+
+
+def _is_row_form(value: dict[str, Any]) -> bool:
+    problem, row = value.get("problem"), value.get("value")
+    return type(value.get("kind")) is str and (type(row) is dict if problem is None else type(problem) is str)
+
+
+def _is_rows_form(value: dict[str, Any]) -> bool:
+    problem, rows = value.get("problem"), value.get("value")
+    if problem is not None:
+        return type(value.get("kind")) is str and type(problem) is str
+    return type(value.get("kind")) is str and type(rows) is list and all(type(row) is dict for row in rows)
+
+
+_FORMS: Final[dict[str, Callable[[dict[str, Any]], bool]]] = {
+    "score": _is_score_form,
+    "batch": _is_batch_form,
+    "row": _is_row_form,
+    "rows": _is_rows_form,
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------- off
+
+
+def _check_in_process(program: Program) -> list[Problem]:
+    from . import child, policy
+
+    try:
+        compiled = policy.compile_grader(program.source, program.filename, guarded=False)
+    except policy.Refusal as refusal:
+        return [
+            Problem(f"{program.filename}:{line}" if line else program.filename, text) for line, text in refusal.problems
+        ]
+    if program.functions and not any(name in compiled.names for name in program.functions):
+        return [Problem(program.filename, child.no_function(program.functions))]
+    return []
+
+
+def _run_in_process(
+    program: Program, function: str, args: list[Any], shape: Shape, seed: str, calls: Calls | None
+) -> RunResult:
+    """Run a program here, unrestricted: the debugger's way. What it raises is handed on, with its traceback."""
+    import random
+
+    from . import child, policy
+
+    raised: BaseException
+    try:
+        compiled = policy.compile_grader(program.source, program.filename, guarded=False)
+        namespace: dict[str, Any] = {"__name__": "grader"}
+        random.seed(seed)
+        exec(compiled.code, namespace)
+        called = namespace[function]
+        arguments = copy.deepcopy(args)
+        takes = compiled.names.get(function)
+        if (child.positional(called) if takes is None else takes) > len(arguments):
+            arguments.append(child.Ctx(*(_in_process_call(calls, method) for method in _METHODS)))
+        value = child.awaited(called(*arguments))
+        return RunResult("returned", value=reduce.reduce_result(value, shape))
+    except MemoryError as error:
+        return RunResult("memory", exception=error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a grader raises is its result
+        raised = error
+    described = child.describe(raised, program.source, program.filename)
+    failed = (
+        raised.__cause__ if isinstance(raised, child.CallFailed) and isinstance(raised.__cause__, CallError) else None
+    )
+    return RunResult("raised", error=described, exception=raised, call_failed=failed)
+
+
+def _in_process_call(calls: Calls | None, method: str) -> Callable[..., Any]:
+    from . import child
+
+    def call(model: str = "auto", **fields: Any) -> Any:
+        if calls is None:
+            raise child.CallRefused(child.NO_ACCESS)
+        try:
+            return calls(method, {"model": model, **fields})
+        except CallRefused as refused:
+            raise child.CallRefused(str(refused)) from refused
+        except CallError as error:
+            raise child.CallFailed(error.message) from error
+
+    return call
