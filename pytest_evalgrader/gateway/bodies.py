@@ -74,7 +74,7 @@ def check_generation(provider: ProviderConfig, generation: Mapping[str, Any]) ->
     chat = 'set api = "chat_completions" for the provider where its server has that API, or take the setting out'
     if provider.api == "responses":
         for key in (*_CHAT_ONLY, "prefill_think"):
-            if key in given and given[key] is not False:
+            if key in given and (key != "prefill_think" or given[key]):
                 problems.append(
                     Problem(key, f"the Responses API of provider {provider.name} has no such setting; {chat}.")
                 )

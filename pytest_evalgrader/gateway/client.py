@@ -35,8 +35,8 @@ class Gateway:
     Args:
         providers: Where models are.
         permits: The run's limits.
-        calls: `live` calls and records nothing; `replay` never calls; `fill` calls what is not recorded; `refresh` calls
-            everything and records it anew.
+        calls: `live` calls and records nothing; `replay` never calls; `fill` calls what is not recorded; `refresh`
+            calls for everything and records it anew.
         run_id: The run's id, the same in all of its processes.
     """
 
@@ -126,7 +126,8 @@ class Gateway:
             return
 
         async def shut() -> None:
-            await asyncio.sleep(0)
+            if self._tasks:
+                await asyncio.wait(tuple(self._tasks), timeout=1)
             await self.transport.close()
             await self.permits.close()
 

@@ -197,6 +197,9 @@ class Recording:
             A message of a few lines at most.
         """
         rest = "Replay never calls a model; record with --evals-calls=fill."
+        if self.warnings:
+            count = f"{len(self.warnings)} lines" if len(self.warnings) > 1 else "a line"
+            rest = f"{count} of the recording could not be read ({self.warnings[0]}). {rest}"
         if not self._by_key:
             there = "is empty" if self.path.exists() else "does not exist"
             return f"no recorded response for this request: {self.path.name} {there}. {rest}"

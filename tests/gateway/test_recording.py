@@ -137,6 +137,8 @@ def test_a_recording_that_is_cut_anywhere_keeps_its_whole_lines(tmp_path: Path) 
         path.write_bytes(whole[:cut])
         recording = load_recording(path)
         assert len(recording) == sum(end <= cut for end in ends)
+        if recording.warnings:
+            assert recording.warnings[0] in recording.explain_missing(request(input="x"), CALLER, 1)
         assert bool(recording.warnings) is (cut > 0 and cut - 1 not in ends and cut not in ends)
 
 
