@@ -87,8 +87,7 @@ class FewShot:
                 problems.append(Problem(where, message))
             if check:
                 problems += check_fields(self.templates, rows, self._extra)
-            known = {"prompt": "", "target": "", **self._extra}
-            problems += check_fields([self._example], rows, known)
+                problems += check_fields([self._example], rows, {"prompt": "", "target": "", **self._extra})
         if problems:
             raise SuiteError(problems)
 

@@ -68,36 +68,41 @@ def load_hub_rows(spec: DatasetSpec, *, resolve: Callable[[str], Path], rootdir:
         arguments["data_files"] = _data_files(spec.data_files, resolve, rootdir, base, where, local=local)
     if "data_dir" in arguments:
         arguments["data_dir"] = _data_dir(arguments["data_dir"], rootdir, base, where, local=local)
-    try:
-        import datasets
-    except ImportError as error:
-        message = f"this dataset needs the Hugging Face extra: {_INSTALL}"
-        if getattr(error, "name", None) not in (None, "datasets"):
-            message += f" (importing datasets failed: {error})"
-        raise _error(where, message) from None
-    if int(datasets.__version__.split(".")[0]) < 4:
-        # Before version 4 the library could run a script that lies beside the data.
-        arguments["trust_remote_code"] = False
-    bars = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bars()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the library's own, not the user's
-            try:
-                loaded = datasets.load_dataset(path, spec.name, split=spec.split, revision=spec.revision, **arguments)
-            except Exception as error:  # noqa: BLE001 - any of the library's many; it is told, not swallowed
-                raise _error(where, _failure(spec.path or "", error)) from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's own, not the user's
+        try:
+            import datasets
+        except ImportError as error:
+            message = f"this dataset needs the Hugging Face extra: {_INSTALL}"
+            if error.name != "datasets":
+                message += f" (importing datasets failed: {error})"
+            raise _error(where, message) from None
+        if not local and path in _builders():
+            raise _error(f"{where}.path", f"the builder {quote(path)} is not allowed; use {listing(BUILDERS)}.")
+        if int(datasets.__version__.split(".")[0]) < 4:
+            # Before version 4 the library could run a script that lies beside the data.
+            arguments["trust_remote_code"] = False
+        bars = datasets.is_progress_bar_enabled()
+        datasets.disable_progress_bars()
+        try:
+            loaded = datasets.load_dataset(path, spec.name, split=spec.split, revision=spec.revision, **arguments)
             split = _one_split(loaded, where)
-            try:
-                rows = Rows.from_list(_records(split, spec.max_rows), where=f"{where}: row")
-            except SuiteError:
-                raise
-            except Exception as error:  # noqa: BLE001 - decoding an image, a broken file: told, not swallowed
-                raise _error(where, _failure(spec.path or "", error)) from None
-    finally:
-        if bars:
-            datasets.enable_progress_bars()
-    return rows
+            return Rows.from_list(_records(split, spec.max_rows), where=f"{where}: row")
+        except SuiteError:
+            raise
+        except Exception as error:  # noqa: BLE001 - any of the library's many; it is told, not swallowed
+            raise _error(where, _failure(spec.path or "", error)) from None
+        finally:
+            if bars:
+                datasets.enable_progress_bars()
+
+
+def _builders() -> set[str]:
+    from datasets import packaged_modules
+
+    # The library's own table is private; what is known to run or reach further is refused in any case.
+    table = getattr(packaged_modules, "_PACKAGED_DATASETS_MODULES", {})
+    return {*table, "cache", "generator", "pandas", "spark", "sql", "webdataset"}
 
 
 def _error(where: str, message: str) -> SuiteError:
@@ -155,14 +160,6 @@ def _path(path: str, rootdir: Path, base: Path, where: str) -> tuple[str, bool]:
             f"{quote(path)} also exists in the current directory, and datasets would read that; "
             "write the folder's path relative to the suite.",
         )
-    if "/" not in path:
-        import importlib.util
-
-        if importlib.util.find_spec("datasets") is not None:
-            from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
-
-            if path in _PACKAGED_DATASETS_MODULES:
-                raise _error(f"{where}.path", f"the builder {quote(path)} is not allowed; use {listing(BUILDERS)}.")
     return path, False
 
 

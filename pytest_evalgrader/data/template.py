@@ -301,8 +301,9 @@ class _Walk:
         known = [helper for helper in hb.HELPERS if helper != "log" and (not block or helper != "lookup")]
         near = nearest(name, known)
         hint = f" Did you mean {listing(near)}?" if near else ""
+        what = "block" if block else "helper"
         return (
-            f"unknown {'block' if block else 'helper'} {quote(name)}.{hint} Templates know {listing(known, last='and')}. "
+            f"unknown {what} {quote(name)}.{hint} Templates know {listing(known, last='and')}. "
             f"A name with a space is written [like this]; {hb.LITERAL_BRACES}"
         )
 

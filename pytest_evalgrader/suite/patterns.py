@@ -35,15 +35,16 @@ def compile_pattern(pattern: str, flags: str = "") -> regex.Pattern[str]:
         bits |= int(getattr(regex, letter.upper()))
     if expansion(pattern) > MAX_EXPANSION:
         raise ValueError(
-            f"its counted repeats, written out, are more than {MAX_EXPANSION:,} steps; use * or +, or smaller counts"
+            f"its counted repeats, written out, are over {MAX_EXPANSION:,} steps; use * or +, or smaller counts"
         )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the library's advice on sets; a warning must not break a suite
             return regex.compile(pattern, bits)
     except regex.error as error:
-        at = f" at character {error.pos + 1}" if error.pos is not None else ""
-        raise ValueError(f"not a regular expression: {error.msg}{at}") from None
+        position = getattr(error, "pos", None)
+        at = f" at character {position + 1}" if position is not None else ""
+        raise ValueError(f"not a regular expression: {getattr(error, 'msg', error)}{at}") from None
     except (RecursionError, OverflowError, MemoryError):
         raise ValueError("the regular expression is too large to compile") from None
 
