@@ -165,7 +165,9 @@ class _Shown:
         Raises:
             LookupError: There is none such; the message says what there is.
         """
-        tasks = list(dict.fromkeys(item.parent.task.id for item in samples))
+        # Plugins may have put the items into another order.
+        by_index = {item.parent.task.index: item.parent.task.id for item in samples}
+        tasks = [by_index[index] for index in sorted(by_index)]
         task_id = self.args.task
         if task_id is None:
             if len(tasks) > 1:
@@ -180,6 +182,7 @@ class _Shown:
         row = self.args.row
         index = task.ids.index(row) if row in task.ids else int(row) if row.isascii() and row.isdigit() else None
         found = [item for item in samples if item.index == index and item.epoch == 1]
+        found.sort(key=lambda item: task.candidates.index(item.candidate))
         if not found:
             raise LookupError(f'there is no row "{row}". Give an index from 0 to {task.count - 1}, or a sample id.')
         return found[0]

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,18 +73,26 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-@pytest.fixture
-def server() -> Iterator[RewardServer]:
+@contextmanager
+def running_server() -> Iterator[RewardServer]:
     server = RewardServer()
     server.say("/info", {"name": "n", "version": "1", "description": "d"})
     server.say("/metadata_schema", {"type": "object"})
     server.say("/score", {"reward": 0.5, "metadata": {"length": 4}})
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[RewardServer]:
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture
