@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import functools
 import gc
 import hashlib
 import importlib
@@ -30,7 +31,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
-from . import facades, frames, guards, jail, policy, reduce
+from . import frames, guards, jail, policy, reduce
 
 MESSAGE_CAP: Final = 2_000
 """Characters kept of an exception's message."""
@@ -222,10 +223,6 @@ class CallRefused(RuntimeError):
 
 class CallFailed(RuntimeError):
     """A call that got no usable answer; raised inside the grader."""
-
-
-for _class in (CallRefused, CallFailed):
-    _class.__module__ = facades.GRADER_MODULE
 
 
 class AwaitableReply(dict[str, Any]):
@@ -426,13 +423,16 @@ def awaited(result: Any) -> Any:
 
 
 def positional(function: Any) -> int:
-    """Return how many positional arguments a callable takes; never asks the callable itself."""
+    """Return how many positional arguments a callable is to be given at most; never asks the callable itself."""
     kind = type(function)
     if kind is types.FunctionType:
         code = function.__code__
-        return policy.MANY if code.co_flags & 0x04 else code.co_argcount
+        defaults = len(function.__defaults__ or ())
+        return policy.positional(code.co_varnames[: code.co_argcount], defaults, bool(code.co_flags & 0x04))
     if kind is types.MethodType:
         return max(0, positional(function.__func__) - 1)
+    if kind is functools.partial:
+        return max(0, positional(function.func) - len(function.args))
     for base in kind.__mro__:
         call = vars(base).get("__call__")
         if type(call) is types.FunctionType:

@@ -11,7 +11,7 @@ import builtins
 import difflib
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -325,8 +325,8 @@ class Compiled:
 
     Args:
         code: The code of the module.
-        names: What the module binds at its top level → how many positional arguments it takes, where that is written
-            in a `def` (`MANY` for `*args`); None where it is not.
+        names: What the module binds at its top level → how many positional arguments it is to be given at most, where
+            that is written in a `def` (`MANY` for `*args`); None where it is not.
     """
 
     code: types.CodeType
@@ -413,7 +413,22 @@ def _bound_names(node: ast.AST) -> Iterator[str]:
 def _positional(node: ast.AST) -> int | None:
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return None
-    return MANY if node.args.vararg else len(node.args.posonlyargs) + len(node.args.args)
+    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+    return positional(names, len(node.args.defaults), node.args.vararg is not None)
+
+
+def positional(names: Sequence[str], defaults: int, many: bool) -> int:
+    """Return how many positional arguments a function is to be given at most.
+
+    Args:
+        names: Its positional parameters.
+        defaults: How many of them have a default: those are options of its own, unless one is called `ctx`.
+        many: Whether it has `*args`.
+    """
+    if many:
+        return MANY
+    wanted = len(names) - defaults
+    return max(wanted, names.index("ctx") + 1) if "ctx" in names else wanted
 
 
 def _syntax_problem(error: SyntaxError) -> tuple[int, str]:
