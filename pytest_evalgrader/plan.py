@@ -33,6 +33,7 @@ from pytest_evalgrader.suite.manifest import (
     PythonGraderSpec,
     TaskSpec,
 )
+from pytest_evalgrader.suite.wording import did_you_mean
 
 PREPROCESS_MEMORY_MB = 512
 
@@ -388,16 +389,12 @@ class _TaskBuilder:
             except KeyError:
                 continue
             return
-        import difflib
-
-        near = difflib.get_close_matches(column, rows.columns, n=1)
-        hint = f' Did you mean "recorded:{near[0]}"?' if near else ""
         raise SuiteError(
             [
                 Problem(
                     where,
-                    f'no row has the column "{column}" that recorded:{column} reads.{hint} '
-                    f"Columns: {', '.join(list(rows.columns)[:20])}.",
+                    f'no row has the column "{column}" that recorded:{column} reads. '
+                    + did_you_mean(column, rows.columns, what="Columns"),
                 )
             ]
         )
@@ -515,9 +512,11 @@ class _TaskBuilder:
         program = self.attempt(lambda: self.program(spec, place, ("grade",)))
         if program is None:
             return
-        if execution is None:  # model_backed: whichever function is there, `grade` if both
-            bound = self.sandbox.bindings(program, ("grade", "grade_batch"))
-            execution = "aggregate" if "grade" not in bound and "grade_batch" in bound else "per_sample"
+        if execution is None:
+            # model_backed: whichever function is there, `grade` if both. A file that is broken is reported below.
+            batched = Program(program.source, program.filename, ("grade_batch",))
+            only_batch = bool(self.sandbox.check(program)) and not self.sandbox.check(batched)
+            execution = "aggregate" if only_batch else "per_sample"
         name = "grade_batch" if execution == "aggregate" else "grade"
         program = Program(source=program.source, filename=program.filename, functions=(name,))
         task.sources[program.filename] = program.source

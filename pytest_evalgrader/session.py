@@ -27,8 +27,8 @@ from pytest_evalgrader.records import SampleRecord
 from pytest_evalgrader.reporting import failures, junit, terminal
 from pytest_evalgrader.reporting.files import RunWriter
 from pytest_evalgrader.reporting.safetext import VALUE_BYTES, one_line, safe
-from pytest_evalgrader.sandbox.host import Sandbox, SandboxUnavailable
-from pytest_evalgrader.suite.loading import read_suite_text
+from pytest_evalgrader.sandbox.host import Sandbox, SandboxError
+from pytest_evalgrader.suite.loading import read_suite_text, shown_path
 
 RECORD_ATTRIBUTE = "evalgrader_record"
 
@@ -69,9 +69,11 @@ class EvalSession:
         self.run_id: str = given.get("run_id") or f"run_{uuid.uuid4().hex[:16]}"
         self.created_at = time.time()
         self._link: dict[str, Any] = given.get("link", {})
+        self.sandbox = Sandbox(settings.sandbox)
         try:
-            self.sandbox = Sandbox(settings.sandbox)
-        except SandboxUnavailable as error:
+            # Probes what holds on this machine; strict refuses here, before anything was collected.
+            self.layers, self.missing = self.sandbox.layers, self.sandbox.missing
+        except SandboxError as error:
             raise pytest.UsageError(str(error)) from None
         try:
             self.providers = load_providers(self._pyproject(), os.environ)
@@ -175,8 +177,8 @@ class EvalSession:
     def pytest_report_header(self) -> list[str]:
         """Name the sandbox's layers and the calls mode."""
         return terminal.header_lines(
-            layers=self.sandbox.layers,
-            missing=self.sandbox.missing,
+            layers=self.layers,
+            missing=self.missing,
             sandbox=self.settings.sandbox,
             calls=self.settings.calls,
             verbosity=self.config.get_verbosity(),
@@ -229,7 +231,7 @@ class EvalSession:
         self._session = parent.session
         named = parent.session.isinitpath(file_path)
         try:
-            kind = read_suite_text(file_path, named=named)
+            kind = read_suite_text(file_path, named=named, where=shown_path(file_path, self.config.rootpath))
         except SuiteError as error:
             self._plans[file_path] = error  # shown when the node is collected
             kind = "suite"
@@ -557,7 +559,8 @@ class EvalSession:
         group.batch.thread = threading.Thread(target=work, name="evalgrader-batch", daemon=True)
         group.batch.thread.start()
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    # Innermost of the wrappers: the terminal ends its progress line after the gates.
+    @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Run the gates after the loop, on the controller, in every mode alike."""
         if self.worker or self.config.option.collectonly:
@@ -721,7 +724,7 @@ class EvalSession:
                 "python": platform.python_version(),
             },
             "calls": self.settings.calls,
-            "sandbox": {"mode": self.settings.sandbox, "layers": list(self.sandbox.layers)},
+            "sandbox": {"mode": self.settings.sandbox, "layers": list(self.layers)},
             "suites": suites,
             "usage": usage,
             "groups": [group.to_dict(self._verdicts.get(group.key, [])) for group in groups],
