@@ -18,6 +18,7 @@ _WORDS = {
     **dict.fromkeys(("true", "1", "1.0", "pass", "passed", "yes", "y", "t"), True),
     **dict.fromkeys(("false", "0", "0.0", "fail", "failed", "no", "n", "f"), False),
 }
+_TOLERANCE = 1e-9
 _NONE = ("", "na", "n/a", "null", "none")
 
 
@@ -76,6 +77,34 @@ class Calibration:
 def metric_ids(key: str) -> tuple[str, str]:
     """Return the ids under which a judge's calibration is reported and can be gated."""
     return (f"{key}.agreement", f"{key}.kappa")
+
+
+def calibrated_keys(specs: Iterable[Any]) -> list[str]:
+    """Return the score ids of a task's judges: those that people's verdicts can be held against.
+
+    Args:
+        specs: The task's graders as the manifest has them.
+    """
+    return [spec.own_key for spec in specs if spec.type in ("binary_judge", "prebuilt_judge")]
+
+
+def pair_of(human: Any, state: str, score: float | None) -> Pair:
+    """Make the pair of one sample.
+
+    Args:
+        human: The value in the row's column.
+        state: What became of the judge's score: `scored`, `invalid`, `error`, `na` or `missing`.
+        score: The score, where there is one.
+
+    Raises:
+        ValueError: The value is no verdict.
+    """
+    verdict: Verdict | None = None
+    if state == "invalid":
+        verdict = "INVALID"
+    elif state == "scored" and score is not None:
+        verdict = judge_verdict(score)
+    return Pair(human_verdict(human), verdict)
 
 
 def calibrate(pairs: Iterable[Pair]) -> Calibration:
@@ -168,16 +197,8 @@ def human_verdict(value: Any) -> bool | None:
 
 
 def judge_verdict(score: float) -> Verdict:
-    """Return the verdict of a binary judge's score.
-
-    Raises:
-        ValueError: The score is neither 0 nor 1.
-    """
-    if score == 1:
-        return "PASS"
-    if score == 0:
-        return "FAIL"
-    raise ValueError(f"a score of {score:g} is no verdict; calibration needs a judge that says PASS or FAIL")
+    """Return the verdict in a judge's score: PASS where it is 1, as when every claim is supported, else FAIL."""
+    return "PASS" if score >= 1.0 - _TOLERANCE else "FAIL"
 
 
 def calibration_problems(

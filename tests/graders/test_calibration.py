@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ from pytest_evalgrader.graders.calibration import (
     Pair,
     Verdict,
     calibrate,
+    calibrated_keys,
     calibration_problems,
     cohen_kappa,
     human_verdict,
     judge_verdict,
     metric_ids,
+    pair_of,
 )
 
 from .scripted import ListRows
@@ -102,9 +105,20 @@ def test_what_is_no_verdict_is_refused(value: Any) -> None:
 
 
 def test_verdicts_of_scores() -> None:
-    assert [judge_verdict(score) for score in (1.0, 0.0)] == ["PASS", "FAIL"]
-    with pytest.raises(ValueError, match="PASS or FAIL"):
-        judge_verdict(0.5)
+    assert [judge_verdict(score) for score in (1.0, 0.0, 0.5, 1.0 - 1e-12)] == ["PASS", "FAIL", "FAIL", "PASS"]
+
+
+def test_pairs_of_samples() -> None:
+    assert pair_of("pass", "scored", 0.0) == Pair(True, "FAIL")
+    assert pair_of(0, "invalid", 0.0) == Pair(False, "INVALID")
+    for state in ("na", "error", "missing"):
+        assert pair_of(None, state, None) == Pair(None, None)
+
+
+def test_only_judges_are_calibrated() -> None:
+    types = ("binary_judge", "python", "prebuilt_judge", "external_endpoint")
+    specs = [SimpleNamespace(type=kind, own_key=kind[0]) for kind in types]
+    assert calibrated_keys(specs) == ["b", "p"]
 
 
 def test_problems_of_a_column() -> None:
