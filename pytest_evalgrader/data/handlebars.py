@@ -185,6 +185,8 @@ _KINDS = {
     "*": "decorator",
     None: "output",
 }
+_NAME = rf"[^{_WHITE}!\"#%-,./;->@\[-\^`{{-~]"
+_NAME_RUN = re.compile(f"{_NAME}*")
 _AHEAD = rf"(?=[=~}}{_WHITE}/.)|\]])"
 _LITERAL_AHEAD = rf"(?=[~}}{_WHITE})\]])"
 _TOKENS = re.compile(
@@ -202,7 +204,7 @@ _TOKENS = re.compile(
             rf"(?P<number>-?[0-9]+(?:\.[0-9]+)?{_LITERAL_AHEAD})",
             rf"(?P<as>as[{_WHITE}]+\|)",
             r"(?P<bar>\|)",
-            rf"(?P<id>[^{_WHITE}!\"#%-,./;->@\[-\^`{{-~]+{_AHEAD})",
+            rf"(?P<id>{_NAME}+{_AHEAD})",
             r"(?P<bracket>\[(?:\\\]|[^\]])*\])",
         ]
     )
@@ -279,6 +281,8 @@ LITERAL_BRACES = "to write two braces as text, put a backslash before them: \\{{
 
 
 def _unreadable(source: str, start: int, position: int, kind: str) -> str:
+    name_run = _NAME_RUN.match(source, position)  # a name is only unreadable for what follows it
+    position = name_run.end() if name_run is not None else position
     if position >= len(source):
         return f"the tag {_shown(source, start)} is never closed; {LITERAL_BRACES}"
     if kind == "raw" and source.startswith("}}", position):

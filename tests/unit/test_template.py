@@ -1,0 +1,272 @@
+"""Templates: what they render, and what is said of a broken one."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_evalgrader.data.template import Template, check_fields, to_text
+from pytest_evalgrader.errors import SampleError, SuiteError
+
+CASES = json.loads((Path(__file__).parent / "handlebars" / "cases.json").read_text("utf-8"))["cases"]
+
+
+def render(source: str, context: dict[str, Any] | None = None, *, escape: bool = False) -> str:
+    return Template(source, where="t", escape_html=escape).render(context or {})
+
+
+def problems(source: str) -> list[str]:
+    with pytest.raises(SuiteError) as caught:
+        Template(source, where="s.json: tasks[0].prompt_template")
+    return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["template"].encode("unicode_escape").decode()[:50])
+def test_as_handlebars_js(case: dict[str, Any]) -> None:
+    escape = case.get("escape", False)
+    if case.get("error"):
+        with pytest.raises(SuiteError):
+            Template(case["template"], where="t", escape_html=escape)
+    else:
+        assert render(case["template"], case["data"], escape=escape) == case["text"]
+
+
+# What the table cannot hold, since we differ from Handlebars.js on purpose.
+@pytest.mark.parametrize(
+    ("source", "context", "text"),
+    [
+        (
+            "{{o}}|{{l}}|{{n}}",
+            {"o": {"a": [1, None]}, "l": ["x", {"y": "é"}], "n": 1.0},
+            '{"a": [1, null]}|["x", {"y": "é"}]|1.0',
+        ),
+        ("{{#each l}}{{this}};{{/each}}", {"l": [{"a": 1}, [2]]}, '{"a": 1};[2];'),
+        ("{{messages.0}} {{messages.1.content}}", {"messages": ["m", {"content": "c"}]}, "m c"),
+        ('{"a": {{q}}}', {"q": 1}, '{"a": 1}'),
+        ("{{a.b}} {{a.b.c}} {{a.x}}", {"a.b": {"c": 1}, "a": {"b": 2, "x": 3}}, '{"c": 1} 1 3'),
+        ("{{#with o}}{{../a.b}}{{@root.a.b}}{{/with}}", {"a.b": 1, "o": {"x": 1}}, "11"),
+        ("{{log}} {{with}} {{if}}", {"log": 1, "with": 2, "if": 3}, "1 2 3"),
+        ("{{q}}", {"q": "\ud800"}, "\ud800"),
+        ("{{q}}", {"q": 10**40}, "1" + "0" * 40),
+        ("{{#each l}}[{{#if this}}y{{else}}{{this}}n{{/if}}]{{/each}}", {"l": [None, 0, 1]}, "[n][0n][y]"),
+    ],
+)
+def test_own_rules(source: str, context: dict[str, Any], text: str) -> None:
+    assert render(source, context) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("x", "x"), (None, ""), (True, "true"), (0, "0"), (1.5, "1.5"), ([], "[]"), ({"ü": "é"}, '{"ü": "é"}')],
+)
+def test_to_text(value: Any, text: str) -> None:
+    assert to_text(value) == text
+
+
+def test_html_is_escaped_only_where_it_is_asked_for() -> None:
+    hard = "He said \"x<y\" & 'ok' = `t`"
+    assert render("{{q}}", {"q": hard}) == hard
+    escaped = "He said &quot;x&lt;y&quot; &amp; &#x27;ok&#x27; &#x3D; &#x60;t&#x60;"
+    assert render("{{q}}|{{{q}}}|{{&q}} <", {"q": hard}, escape=True) == f"{escaped}|{hard}|{hard} <"
+    assert render("{{#if q}}{{q}}{{/if}}", {"q": hard}, escape=True) == escaped
+
+
+@given(st.text(), st.booleans())
+def test_row_text_is_never_rendered_again(text: str, escape: bool) -> None:
+    assert render("<{{{q}}}>", {"q": text}, escape=escape) == f"<{text}>"
+    assert render("{{#each l}}{{{this}}}{{/each}}", {"l": [text]}, escape=escape) == text
+
+
+@given(st.text(alphabet="{}#/~!ab .\n\\|@[]()=\"'>&^els"))
+def test_any_text_is_a_template_or_a_suite_error(source: str) -> None:
+    try:
+        template = Template(source, where="t")
+    except SuiteError:
+        return
+    template.render({"a": ["b", {"a": 1}], "b": {"a": None}})
+
+
+@given(st.text().filter(lambda text: "{{" not in text))
+def test_text_without_tags_stays(text: str) -> None:
+    assert render(text) == text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a.__class__", "a.__class__.__mro__", "__proto__", "constructor", "a.constructor", "l.append", "s.upper", "o.x"],
+)
+def test_only_data_is_read(path: str) -> None:
+    context = {"a": {"b": 1}, "l": [1], "s": "text", "o": {"x": None}}
+    assert render("{{" + path + "}}{{#if " + path + "}}y{{/if}}", context) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "words"),
+    [
+        ("{{upper q}}", 1, ['unknown helper "upper"', '"lookup"']),
+        ("a\nb {{#repeat 3}}x{{/repeat}}", 2, ['unknown block "repeat"']),
+        ("{{#fi x}}y{{/fi}}", 1, ['unknown block "fi"', 'Did you mean "if"']),
+        ("\n\n{{> missing}}", 3, ["partials are not supported", "{{> missing}}"]),
+        ("{{#> layout}}x{{/layout}}", 1, ["partials"]),
+        ("{{#*inline 'x'}}x{{/inline}}", 1, ["decorators"]),
+        ("{{* deco}}", 1, ["decorators"]),
+        ("a\n{{#if a}}\nb", 2, ["{{#if a}}", "never closed"]),
+        ("{{#if a}}\n{{/each}}", 2, ["{{/each}}", "{{#if a}}", "expected {{/if}}"]),
+        ("x\n{{/if}}", 2, ["closes nothing"]),
+        ("{{else}}", 1, ["outside a block"]),
+        ("{{#if a}}b{{else}}c\n{{else}}d{{/if}}", 2, ["second {{else}}"]),
+        ("a\n{{b", 2, ["never closed"]),
+        ("{{a b!}}", 1, ['"!"', "backslash"]),
+        ("{{{a}}", 1, ["three braces"]),
+        ("{{}}", 1, ["a name is missing"]),
+        ('Reply as {{"a": 1}}', 1, ['unknown helper "a"', "\\{{"]),
+        ("{{question text}}", 1, ['unknown helper "question"', "[like this]"]),
+        ("{{{{raw}}}}x{{{{/raw}}}}", 1, ["raw blocks"]),
+        ("{{#each}}x{{/each}}", 1, ["each needs a value"]),
+        ("{{#if a b}}x{{/if}}", 1, ["takes one value, found 2"]),
+        ("{{if a}}", 1, ["needs a block"]),
+        ("{{lookup a}}", 1, ["lookup takes"]),
+        ("{{#lookup a 1}}x{{/lookup}}", 1, ['unknown block "lookup"']),
+        ("{{#if (upper a)}}x{{/if}}", 1, ['unknown helper "upper"']),
+        ("{{#if a as |x|}}x{{/if}}", 1, ["no block parameters"]),
+        ("{{!-- open", 1, ["comment"]),
+        ("{{#if a}}" * 5000 + "{{/if}}" * 5000, 1, ["nested more than 100"]),
+        ("{{#if a}}x" + "{{else if b}}y" * 5000 + "{{/if}}", 1, ["nested more than 100"]),
+        ("{{#if " + "(lookup " * 5000 + "a}}", 1, ["nested too deep"]),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_line(source: str, line: int, words: list[str]) -> None:
+    (problem,) = problems(source)
+    assert problem.startswith(f"s.json: tasks[0].prompt_template, line {line}: ")
+    for word in words:
+        assert word in problem
+
+
+def test_all_unknown_helpers_are_named_together() -> None:
+    found = problems("{{upper q}}\n{{#if (lower q)}}{{#repeat 3}}x{{/repeat}}{{/if}}")
+    assert [text.partition("line ")[2][:1] for text in found] == ["1", "2", "2"]
+
+
+@pytest.mark.parametrize(
+    ("source", "fields", "required"),
+    [
+        ("{{a}} {{b.c}} {{a}}", ["a", "b.c"], ["a", "b.c"]),
+        ("{{#if a}}{{b}}{{else}}{{c}}{{/if}}", ["a", "b", "c"], ["b", "c"]),
+        ("{{#if a}}{{a}}{{a.x}}{{/if}}", ["a", "a.x"], []),
+        ("{{#if a.length}}{{#each a}}{{x}}{{/each}}{{/if}}", ["a.length", "a"], ["a"]),
+        ("{{#unless a}}{{b}}{{else}}{{a}}{{/unless}}", ["a", "b"], ["b"]),
+        (
+            "{{#each a}}{{x}}{{this.y}}{{../b}}{{@root.c}}{{@index}}{{../../z}}{{/each}}",
+            ["a", "b", "c"],
+            ["a", "b", "c"],
+        ),
+        ("{{#each a}}{{x}}{{else}}none {{b}}{{/each}}", ["a", "b"], ["b"]),
+        ("{{#each a as |x i|}}{{x.y}}{{i}}{{../b}}{{/each}}", ["a", "b"], ["a", "b"]),
+        ("{{#with a}}{{x}}{{/with}}{{#s}}{{x}}{{../b}}{{/s}}{{^t}}{{b}}{{/t}}", ["a", "s", "b", "t"], ["a", "s", "b"]),
+        ("{{lookup a b}}{{#if (lookup c 0)}}x{{/if}}{{#if d includeZero=e}}x{{/if}}", list("abcde"), ["a", "b"]),
+        ("{{this}} {{.}} {{./a}} {{this.b}} {{[a b]}} {{../up}}", ["a", "b", "a b"], ["a", "b", "a b"]),
+        ("{{#if a}}x{{else if b}}{{b}}{{else}}{{c}}{{/if}}", ["a", "b", "c"], ["c"]),
+    ],
+)
+def test_fields(source: str, fields: list[str], required: list[str]) -> None:
+    template = Template(source, where="t")
+    assert list(template.fields) == fields
+    assert list(dict.fromkeys(read.name for read in template.reads if read.required)) == required
+
+
+ROWS: list[dict[str, Any]] = [{"question": "1+1?", "gold": "2", "q": {"text": "t"}}, {"question": "x", "hint": "h"}]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{question}}{{hint}}",
+        "{{q.text}}",
+        "{{choices}}",
+        "{{#if opt}}{{opt}}{{/if}}",
+        "{{question.length}}",
+        "{{this}}",
+    ],
+)
+def test_fields_that_some_row_has(source: str) -> None:
+    assert check_fields([Template(source, where="t")], ROWS, {"choices": []}) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("Work out\n{{qestion}}", 't, line 2: no row has the field "qestion". Did you mean "question"? Fields: '),
+        ("{{q.txet}}", 't, line 1: no row has the field "q.txet". Did you mean "q.text"? Fields: '),
+        ("{{#each xyz}}{{y}}{{/each}}", 't, line 1: no row has the field "xyz". Fields: '),
+    ],
+)
+def test_a_field_that_no_row_has(source: str, message: str) -> None:
+    (problem,) = check_fields([Template(source, where="t")], ROWS, {"choices": []})
+    assert str(problem) == message + '"choices", "gold", "hint", "q", "question".'
+
+
+def test_many_fields_are_cut() -> None:
+    row = {f"column_{i:03}": i for i in range(100)}
+    (problem,) = check_fields([Template("{{nope}}", where="t")], [row], {})
+    assert problem.message.endswith('"column_029" and 70 more.')
+
+
+def test_no_rows_are_no_problem() -> None:
+    assert check_fields([Template("{{a}}", where="t")], [], {}) == []
+
+
+def test_rows_are_read_only_as_far_as_needed() -> None:
+    def rows() -> Any:
+        yield {"a": 1}
+        yield {"b": 1}
+        raise AssertionError("read too far")
+
+    assert check_fields([Template("{{a}}{{b}}", where="t")], rows(), {}) == []
+
+
+@pytest.mark.parametrize("source", ["{{q}} {{g.h}}", "{{q}} {{g.h}}{{#if q}}{{/if}}"])
+@given(
+    st.dictionaries(
+        st.sampled_from(["q", "g", "g.h"]), st.text() | st.none() | st.dictionaries(st.just("h"), st.text())
+    )
+)
+def test_the_fast_way_renders_the_same(source: str, row: dict[str, Any]) -> None:
+    expected = render("{{#if true}}{{q}} {{g.h}}{{/if}}", row)
+    assert render(source, row) == expected
+
+
+def test_plain_templates_are_fast() -> None:
+    template = Template("Work out {{question}}", where="t")
+    row = {"question": "1+1?", "gold": "2"}
+    start = time.perf_counter()
+    for _ in range(20_000):
+        template.render(row)
+    assert (time.perf_counter() - start) / 20_000 < 50e-6
+
+
+def test_loops_that_multiply_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_evalgrader.data import handlebars
+
+    loops = Template("{{#each a}}{{#each ../a}}{{#each ../../a}}{{/each}}{{/each}}{{/each}}", where="t", stage="grade")
+    monkeypatch.setattr(handlebars, "MAX_ITERATIONS", 10_000)
+    with pytest.raises(SampleError, match="10,000 turns") as caught:
+        loops.render({"a": list(range(1000))})
+    assert caught.value.stage == "grade"
+    monkeypatch.setattr(handlebars, "MAX_OUTPUT", 10_000)
+    with pytest.raises(SampleError, match="10,000 characters"):
+        Template("{{#each a}}{{../a}}{{/each}}", where="t").render({"a": list(range(1000))})
+
+
+def test_a_value_that_is_too_deep_is_an_error_of_the_sample() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for source in ("{{a}}", "{{#if a}}{{a}}{{/if}}"):
+        with pytest.raises(SampleError, match="too deep"):
+            render(source, {"a": deep})
