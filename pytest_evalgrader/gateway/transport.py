@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from .bodies import error_text
-from .providers import EndpointConfig, ProviderConfig, Providers, scrub
+from .providers import DEFAULT_PROVIDER, EndpointConfig, ProviderConfig, Providers, scrub
 
 if TYPE_CHECKING:
     import httpx
@@ -31,17 +31,20 @@ _PATHS = {"responses": "/responses", "chat_completions": "/chat/completions", "e
 # OPENAI_CUSTOM_HEADERS to every address.
 _HEADERS = frozenset(
     (
-        "host",
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-type",
-        "content-length",
-        "transfer-encoding",
-        "user-agent",
+        b"host",
+        b"accept",
+        b"accept-encoding",
+        b"connection",
+        b"content-type",
+        b"content-length",
+        b"transfer-encoding",
+        b"user-agent",
+        b"x-stainless-raw-response",
     )
 )
+# Asks the openai package for the answer unparsed; it looks at the request for it, so that it has to be sent.
 _RAW = "x-stainless-raw-response"
+_RAW_BYTES = _RAW.encode()
 
 Path = Literal["responses", "chat_completions", "embeddings"]
 
@@ -167,14 +170,17 @@ class Transport:
             key = self._providers.key(provider)
             import openai
 
+            is_default = provider.name == DEFAULT_PROVIDER
+
+            def allows(name: bytes) -> bool:
+                name = name.lower()
+                if is_default:
+                    return name == _RAW_BYTES or not name.startswith(b"x-stainless-")
+                return name in _HEADERS or (name == b"authorization" and key is not None)
+
             async def limit_headers(request: Any) -> None:
-                for name in list(request.headers):
-                    lowered = name.lower()
-                    allowed = lowered in _HEADERS or lowered == _RAW or (lowered == "authorization" and key is not None)
-                    if provider.name == "openai":
-                        allowed = lowered == _RAW or not lowered.startswith("x-stainless-")
-                    if not allowed:
-                        del request.headers[name]
+                kept = [(name, value) for name, value in request.headers.raw if allows(name)]
+                request.headers = type(request.headers)(kept)
 
             client = self._clients[provider.name] = openai.AsyncOpenAI(
                 api_key=key if key is not None else "no-key",
