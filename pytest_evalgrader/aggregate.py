@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_evalgrader.errors import CallError
 from pytest_evalgrader.gates import GateVerdict, GroupCounts, evaluate, sample_reaches, worst
+from pytest_evalgrader.graders.calibration import Calibration, calibrate, pair_of
 from pytest_evalgrader.graders.outcome import Invalid
 from pytest_evalgrader.graders.python import BatchOutcome
 from pytest_evalgrader.metrics import MetricValue, Observation, State, summarise
@@ -37,10 +38,11 @@ class Brief:
     output_tokens: int
     model_calls: int
     seconds: float
+    human: Any = None
 
     @classmethod
-    def of(cls, record: SampleRecord, offset: int, size: int) -> Brief:
-        """Take what the metrics need."""
+    def of(cls, record: SampleRecord, offset: int, size: int, human_column: str | None = None) -> Brief:
+        """Take what the metrics need; from the row, only the human verdict that a judge is measured against."""
         started, completed = record.started_at or 0.0, record.completed_at or 0.0
         return cls(
             outcome=record.outcome,
@@ -54,6 +56,7 @@ class Brief:
             output_tokens=record.usage.get("output_tokens", 0),
             model_calls=record.usage.get("model_calls", 0),
             seconds=max(0.0, completed - started),
+            human=None if human_column is None else (record.dataset_row or {}).get(human_column),
         )
 
 
@@ -104,7 +107,8 @@ class Group:
     def add(self, record: SampleRecord, offset: int, size: int) -> None:
         """Take a record; a later attempt of the same sample replaces an earlier one."""
         key = (record.sample_index, record.epoch)
-        self.briefs[key] = Brief.of(record, offset, size)
+        calibration = self.task.spec.calibration
+        self.briefs[key] = Brief.of(record, offset, size, None if calibration is None else calibration.column)
         self.lost.discard(key)
 
     def ordered(self) -> Iterator[tuple[Key, Brief]]:
@@ -214,7 +218,7 @@ class Group:
         """Metric ids of batch graders that the task does not declare."""
         if not self.task.metrics:
             return []
-        known = set(self.task.metrics) | set(self.calibrated)
+        known = self.task.metrics.keys() | self.task.calibrated.keys()
         return [key for key in self.batch.outcome.metrics if key not in known]
 
     # -- metrics ------------------------------------------------------------------------------------------------
@@ -237,13 +241,12 @@ class Group:
             batch_problem=self.batch_problem,
         )
 
-    @property
-    def calibrated(self) -> list[str]:
-        """Metric ids that the calibration of a judge gives."""
-        if self.task.spec.calibration is None:
-            return []
-        keys = [key for grader in self.task.graders for key in grader.score_ids]
-        return [f"{key}.{name}" for key in keys for name in ("agreement", "kappa")]
+    def calibrations(self) -> dict[str, Calibration]:
+        """Measure each judge of the task against people's verdicts."""
+        return {key: self._calibration(key) for key in dict.fromkeys(self.task.calibrated.values())}
+
+    def _calibration(self, key: str) -> Calibration:
+        return calibrate(pair_of(brief.human, *_state(brief, key)) for _, brief in self.ordered())
 
     def metrics(self) -> dict[str, MetricValue]:
         """Aggregate: the declared metrics, or all that the graders gave where none are declared."""
@@ -253,25 +256,31 @@ class Group:
         return self._values
 
     def _specs(self) -> dict[str, MetricSpec]:
+        calibrated = {key: MetricSpec(id=key, aggregation="none") for key in self.task.calibrated}
         if self.task.metrics:
-            return dict(self.task.metrics)
+            return {**calibrated, **self.task.metrics}
         ids: dict[str, None] = {}
         for _, brief in self.ordered():
             ids.update(dict.fromkeys(brief.scores))
             ids.update(dict.fromkeys(brief.na))
         ids.update(dict.fromkeys(self.batch.outcome.metrics))
-        return {key: MetricSpec(id=key) for key in ids}
+        return {**{key: MetricSpec(id=key) for key in ids}, **calibrated}
 
     def _value(self, key: str, spec: MetricSpec) -> MetricValue:
         task = self.task
         errors = sum(brief.outcome == "error" for brief in self.briefs.values())
-        batch = self.batch.outcome.metrics
+        batch: Mapping[str, float | None] = self.batch.outcome.metrics
+        given = self.batch.given
+        if key in task.calibrated:
+            judge = task.calibrated[key]
+            calibration = self._calibration(judge)
+            batch, given = calibration.metrics(judge), calibration.n
         if key in batch:
             return MetricValue.from_batch(
                 batch[key],
                 aggregation=spec.aggregation,
                 higher_is_better=spec.higher_is_better,
-                n=self.batch.given,
+                n=given,
                 invalid=sum(brief.invalid for brief in self.briefs.values()),
                 errors=errors,
                 total=self.planned,
@@ -290,7 +299,7 @@ class Group:
         value = values.get(spec.id)
         if value is None:
             value = self._value(spec.id, spec)
-        return evaluate(
+        verdict = evaluate(
             spec,
             value,
             self.counts(stopped),
@@ -298,6 +307,9 @@ class Group:
             misses=self.misses(spec),
             known=self.known_ids(),
         )
+        judge = self.task.calibrated.get(spec.id)
+        note = "" if judge is None or value.value is not None else self._calibration(judge).note
+        return replace(verdict, reason=f"{verdict.reason} {note}") if note else verdict
 
     def known_ids(self) -> list[str]:
         """Score and metric ids that the group does have."""
@@ -362,6 +374,7 @@ class Group:
             "epochs": self.task.epochs,
             "metrics": {key: value.to_dict() for key, value in self.metrics().items()},
             "dropped_metrics": self.dropped,
+            "calibration": {key: found.to_dict() for key, found in self.calibrations().items()},
             "batch": {"problem": self.batch_problem} if self.task.batch_graders else None,
             "gates": [verdict.to_dict() for verdict in verdicts],
             "usage": self.usage(),

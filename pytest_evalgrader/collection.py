@@ -29,8 +29,8 @@ _LONGEST = 120
 def encode(text: str) -> str:
     """Write a model, metric or sample id in ASCII that a shell and a node id leave alone.
 
-    Other characters, and a colon that follows another, become `%XX` of their UTF-8 form; an empty text becomes `_`;
-    a long one is cut and ends in a digest.
+    Other characters, and a colon that follows another, become `%XX` of their UTF-8 form; an empty text becomes `_`; a
+    long one is cut and ends in a digest.
     """
     out = _UNSAFE.sub(lambda m: "".join(f"%{byte:02X}" for byte in m[0].encode("utf-8", "surrogatepass")), text)
     out = out.replace("::", ":%3A") or "_"
@@ -41,8 +41,8 @@ def encode(text: str) -> str:
 
 
 def sample_names(task: TaskPlan) -> dict[str, list[str]]:
-    """Return the item names of each candidate's samples, in the order of `task.sample_keys()`; unique within the task."""
-    names: dict[str, list[str]] = {}
+    Other characters, and a colon that follows another, become `%XX` of their UTF-8 form; an empty text becomes `_`; and
+    a long one is cut and ends in a digest.
     seen: set[str] = set()
     ids = [encode(task.ids[index]) for index in range(task.count)]
     for candidate in task.candidates:
@@ -98,7 +98,7 @@ class SuiteFile(pytest.File):
             for tag in task.spec.tags:
                 self.config.addinivalue_line("markers", f"{tag}: tag of an eval task")
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show the suite's problems, not our traceback."""
         if isinstance(excinfo.value, SuiteError):
             return collection_failure(excinfo.value.problems)
@@ -191,9 +191,9 @@ class SampleItem(pytest.Item):
         shown = self.config.stash[SESSION_KEY].explain_sample(self, excinfo)
         return shown if shown is not None else super().repr_failure(excinfo, style)
 
-    def reportinfo(self) -> tuple[Path, int | None, str]:
+    def reportinfo(self) -> tuple[Path, int, str]:
         """Name the suite file and the item."""
-        return self.path, None, f"{self.parent.name}::{self.name}"
+        return self.path, 0, f"{self.parent.name}::{self.name}"
 
 
 class GateItem(pytest.Item):
@@ -221,9 +221,9 @@ class GateItem(pytest.Item):
         shown = self.config.stash[SESSION_KEY].explain_gate(self, excinfo)
         return shown if shown is not None else super().repr_failure(excinfo, style)
 
-    def reportinfo(self) -> tuple[Path, int | None, str]:
+    def reportinfo(self) -> tuple[Path, int, str]:
         """Name the suite file and the item."""
-        return self.path, None, f"{self.parent.name}::{self.name}"
+        return self.path, 0, f"{self.parent.name}::{self.name}"
 
 
 def outer_timeout(task: TaskPlan) -> float:

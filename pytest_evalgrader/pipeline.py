@@ -161,7 +161,7 @@ class Pipeline:
         if task.prompt is not None:
             prompt = task.prompt.render(context)
             if task.fewshot is not None:
-                own = task.row_program is not None and task.spec.fewshot.dataset is None
+                own = task.row_program is not None and task.fewshot.own_dataset
                 fetch = (lambda i: self.row_of(task, i, task.rows[i])) if own else None
                 prompt = task.fewshot.prefix(record.sample_index, fetch) + prompt
             record.prompt = prompt

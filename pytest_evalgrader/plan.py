@@ -18,6 +18,7 @@ from pytest_evalgrader.errors import EvalgraderError, Problem, SampleError, Suit
 from pytest_evalgrader.gateway.bodies import check_generation
 from pytest_evalgrader.gateway.providers import Providers
 from pytest_evalgrader.gateway.recording import recording_path
+from pytest_evalgrader.graders.calibration import calibrated_keys, calibration_problems, metric_ids
 from pytest_evalgrader.graders.custom import CustomGrader, import_trusted
 from pytest_evalgrader.graders.python import MIB, PythonBatchGrader, PythonGrader
 from pytest_evalgrader.sandbox.host import Program, Sandbox
@@ -27,6 +28,7 @@ from pytest_evalgrader.suite.manifest import (
     CustomSpec,
     DatasetSpec,
     EndpointSpec,
+    FewShotSpec,
     MetricSpec,
     PrebuiltJudgeSpec,
     PreprocessSpec,
@@ -55,13 +57,13 @@ class PlanOptions:
     """
 
     rootdir: Path
+    providers: Providers
     models: tuple[str, ...] = ()
     judge_model: str | None = None
     embedding_model: str | None = None
     limit: int | None = None
     trusted_modules: tuple[str, ...] = ()
     may_call: bool = True
-    providers: Providers | None = None
     find_grader: Callable[[str], Callable[..., Any] | None] = lambda key: None
     answered_by_hook: bool = False
     build_graders: bool = True
@@ -144,7 +146,15 @@ class TaskPlan:
     @property
     def declared(self) -> tuple[str, ...]:
         """Metric ids that an invalid result makes zero: all declared ones whose value comes from samples."""
-        return tuple(key for key, metric in self.metrics.items() if metric.aggregation != "none")
+        own = self.calibrated
+        return tuple(key for key, metric in self.metrics.items() if metric.aggregation != "none" and key not in own)
+
+    @property
+    def calibrated(self) -> dict[str, str]:
+        """Metric ids that come from people's verdicts, each with the judge's score id."""
+        if self.spec.calibration is None:
+            return {}
+        return {name: key for key in calibrated_keys(self.spec.grader_list) for name in metric_ids(key)}
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
@@ -228,10 +238,10 @@ class _TaskBuilder:
     def where(self, below: str = "") -> str:
         return f"{self.loaded.relpath}: {self.place}{below}"
 
-    def attempt(self, build: Callable[[], Any]) -> Any:
+    def attempt(self, build: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """Run a step; its problems are kept and None is returned."""
         try:
-            return build()
+            return build(*args, **named)
         except SuiteError as error:
             self.problems += error.problems
         except EvalgraderError as error:
@@ -244,7 +254,7 @@ class _TaskBuilder:
         rows = self.attempt(self.load_rows)
         ids: list[str] = []
         if rows is not None:
-            found = self.attempt(lambda: sample_ids(rows, spec.dataset.id_column))
+            found = self.attempt(sample_ids, rows, spec.dataset.id_column)
             if found is not None:
                 ids, warned = found
                 self.warnings += [f"{self.where()}: {text}" for text in warned]
@@ -267,8 +277,14 @@ class _TaskBuilder:
             recording=recording_path(self.loaded.path),
         )
         self.templates(task, rows)
-        task.extract = self.attempt(lambda: build_extractor(spec.output_extraction)) or (lambda text: text)
+        task.extract = self.attempt(
+            build_extractor, spec.output_extraction, where=self.where(".output_extraction")
+        ) or (lambda text: text)
         self.graders(task, rows)
+        if spec.calibration is not None and rows is not None:
+            self.problems += calibration_problems(
+                self.processed(rows), spec.calibration.column, where=self.where(".calibration")
+            )
         if rows is not None:
             task.digests["dataset"] = rows.digest
         return None if self.problems else task
@@ -277,7 +293,13 @@ class _TaskBuilder:
 
     def load_rows(self) -> Rows:
         spec: DatasetSpec = self.spec.dataset
-        rows = load_rows(spec, resolve=self.loaded.resolve, rootdir=self.options.rootdir, where=self.where(".dataset"))
+        rows = load_rows(
+            spec,
+            resolve=self.loaded.resolve,
+            rootdir=self.options.rootdir,
+            where=self.where(".dataset"),
+            base=self.loaded.path.parent,
+        )
         if not len(rows):
             raise SuiteError(
                 [Problem(self.where(".dataset"), "the dataset has no rows; an eval over nothing cannot pass.")]
@@ -352,7 +374,7 @@ class _TaskBuilder:
         place = ".models" if self.spec.models and not from_command_line else ""
         out = []
         for name in dict.fromkeys(names):
-            candidate = self.attempt(lambda name=name: self.candidate(name, rows, place, from_command_line))
+            candidate = self.attempt(self.candidate, name, rows, place, from_command_line)
             if candidate is not None:
                 out.append(candidate)
         return out
@@ -369,16 +391,14 @@ class _TaskBuilder:
                 rest, self.options.trusted_modules, where=where, check_trust=not from_command_line
             )
             return Candidate(name, "python", function=function, is_async=_is_async(function))
-        known = self.options.providers.names if self.options.providers is not None else ()
-        if self.options.answered_by_hook and rest and provider not in known:
+        if self.options.answered_by_hook and rest and provider not in self.options.providers.names:
             return Candidate(name, "hook")
         self.check_model(name, where)
-        if self.options.providers is not None:
-            resolved, _ = self.options.providers.resolve(name)
-            settings = self.loaded.spec.run.generation.merged(self.spec.generation).settings()
-            found = check_generation(resolved, settings)
-            if found:
-                raise SuiteError([Problem(self.where(f".generation.{p.where}"), p.message) for p in found])
+        resolved, _ = self.options.providers.resolve(name)
+        settings = self.loaded.spec.run.generation.merged(self.spec.generation).settings()
+        found = check_generation(resolved, settings)
+        if found:
+            raise SuiteError([Problem(self.where(f".generation.{p.where}"), p.message) for p in found])
         return Candidate(name, "provider")
 
     def check_column(self, column: str, rows: Rows, where: str) -> None:
@@ -404,7 +424,7 @@ class _TaskBuilder:
         yield from rows
         pre = self.spec.preprocess
         if pre is not None and pre.contract == "row":
-            program = self.attempt(lambda: self.program(pre, f"{self.place}.preprocess", ("transform",)))
+            program = self.attempt(self.program, pre, f"{self.place}.preprocess", ("transform",))
             if program is None or self.sandbox.check(program):
                 return
             for index in range(len(rows)):
@@ -428,7 +448,7 @@ class _TaskBuilder:
         spec = self.spec
         if spec.preprocess is not None and spec.preprocess.contract == "row":
             pre = spec.preprocess
-            program = self.attempt(lambda: self.program(pre, f"{self.place}.preprocess", ("transform",)))
+            program = self.attempt(self.program, pre, f"{self.place}.preprocess", ("transform",))
             if program is not None:
                 self.problems += self.sandbox.check(program)
                 task.row_program = program
@@ -440,7 +460,7 @@ class _TaskBuilder:
             text = getattr(spec, name)
             if text is None:
                 continue
-            template = self.attempt(lambda text=text, name=name: Template(text, where=self.where(f".{name}")))
+            template = self.attempt(Template, text, where=self.where(f".{name}"))
             if template is not None:
                 templates.append(template)
                 setattr(task, "prompt" if name == "prompt_template" else "target", template)
@@ -459,10 +479,9 @@ class _TaskBuilder:
                 )
             )
         if spec.fewshot is not None and rows is not None:
-            task.fewshot = self.attempt(lambda: self.few_shot(task, rows))
+            task.fewshot = self.attempt(self.few_shot, spec.fewshot, rows)
 
-    def few_shot(self, task: TaskPlan, rows: Rows) -> FewShot:
-        spec = self.spec.fewshot
+    def few_shot(self, spec: FewShotSpec, rows: Rows) -> FewShot:
         own = None
         if spec.dataset is not None:
             own = load_rows(
@@ -470,6 +489,7 @@ class _TaskBuilder:
                 resolve=self.loaded.resolve,
                 rootdir=self.options.rootdir,
                 where=self.where(".fewshot.dataset"),
+                base=self.loaded.path.parent,
             )
         return FewShot(
             spec,
@@ -491,11 +511,11 @@ class _TaskBuilder:
             if isinstance(spec, PythonGraderSpec):
                 self.python_grader(spec, place, task, graders, batch)
             elif self.options.build_graders:
-                grader = self.attempt(lambda spec=spec, place=place: self.other_grader(spec, place))
+                grader = self.attempt(self.other_grader, spec, place)
                 if grader is not None:
                     if hasattr(grader, "check_rows") and rows is not None:
                         view = self.processed(rows)
-                        self.problems += self.attempt(lambda grader=grader, view=view: grader.check_rows(view)) or []
+                        self.problems += self.attempt(grader.check_rows, view) or []
                     graders.append(grader)
         task.graders = tuple(graders)
         task.batch_graders = tuple(batch)
@@ -509,7 +529,7 @@ class _TaskBuilder:
         batch: list[PythonBatchGrader],
     ) -> None:
         execution = spec.execution or {"sample": "per_sample", "batch": "aggregate"}.get(spec.contract)
-        program = self.attempt(lambda: self.program(spec, place, ("grade",)))
+        program = self.attempt(self.program, spec, place, ("grade",))
         if program is None:
             return
         if execution is None:
@@ -524,19 +544,19 @@ class _TaskBuilder:
         task.digests[place] = f"sha256:{digest}"
         if self.options.build_graders:
             self.problems += self.sandbox.check(program)
-        made = {
-            "program": program,
-            "place": place,
-            "metric_id": spec.metric_id,
-            "timeout_s": float(spec.timeout_seconds),
-            "memory_mb": spec.memory_mb,
-            "model_access": spec.access == "mka1",
-            "max_model_calls": spec.max_model_calls,
-        }
-        if name == "grade":
-            graders.append(PythonGrader(**made))
-        else:
-            batch.append(PythonBatchGrader(**made))
+        kind: Any = PythonGrader if name == "grade" else PythonBatchGrader
+        made: list[Any] = graders if name == "grade" else batch
+        made.append(
+            kind(
+                program=program,
+                place=place,
+                metric_id=spec.metric_id,
+                timeout_s=float(spec.timeout_seconds),
+                memory_mb=spec.memory_mb,
+                model_access=spec.access == "mka1",
+                max_model_calls=spec.max_model_calls,
+            )
+        )
 
     def other_grader(self, spec: Any, place: str) -> Grader:
         where = f"{self.loaded.relpath}: {place}"
@@ -595,11 +615,9 @@ class _TaskBuilder:
 
     def check_model(self, name: str, where: str) -> None:
         """Refuse a model that the configuration cannot reach."""
-        providers = self.options.providers
-        if providers is not None:
-            found = providers.check(name, may_call=self.options.may_call)
-            if found:
-                raise SuiteError([Problem(where, problem.message) for problem in found])
+        found = self.options.providers.check(name, may_call=self.options.may_call)
+        if found:
+            raise SuiteError([Problem(where, problem.message) for problem in found])
 
 
 class _Processed(list[dict[str, Any]]):

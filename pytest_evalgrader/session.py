@@ -363,9 +363,9 @@ class EvalSession:
             if path.endswith(".json") and rest:
                 by_file.setdefault(path, set()).add(rest)
         for relpath, names in by_file.items():
-            path = Path(self.config.rootpath, relpath)
-            plan = self.plan(path)
-            file = SuiteFile.from_parent(self._session, path=path)
+            suite = Path(self.config.rootpath, relpath)
+            plan = self.plan(suite)
+            file = SuiteFile.from_parent(self._session, path=suite)
             file.add_tags(plan)
             for task in plan.tasks:
                 head = f"{encode(task.id)}::"
@@ -514,7 +514,7 @@ class EvalSession:
             return
         text = report.__dict__.pop(RECORD_ATTRIBUTE, None)
         if text is not None:
-            self._arrived(text, last=report.outcome != "rerun")
+            self._arrived(text, last=str(report.outcome) != "rerun")
         elif report.when not in ("setup", "call", "teardown"):
             self._crashed(report.nodeid)
 
@@ -572,8 +572,8 @@ class EvalSession:
             if not (isinstance(error, session.Interrupted) and not self._anything_ran()):
                 self._finish(session, stopped, interrupted=isinstance(error, KeyboardInterrupt))
             raise
-        stopped = session.shouldstop or session.shouldfail
-        self._finish(session, f"the run stopped early ({stopped})" if stopped else "", interrupted=False)
+        early = session.shouldstop or session.shouldfail
+        self._finish(session, f"the run stopped early ({early})" if early else "", interrupted=False)
         return result
 
     def _anything_ran(self) -> bool:

@@ -50,7 +50,7 @@ class FewShot:
         self._separator: str = spec.separator
         self._random = spec.strategy == "random"
         self._seed = spec.seed
-        self._own = own_dataset
+        self.own_dataset = own_dataset
         self._rows = rows
         self._extra = dict(extra or {})
         self._cache: dict[int, str] = {}
@@ -100,7 +100,7 @@ class FewShot:
         Returns:
             Indices into the rows that examples come from, in the order in which they are shown.
         """
-        skip = index if self._own else -1
+        skip = index if self.own_dataset else -1
         if not self._random:
             return [i for i in range(self.count + 1) if i != skip][: self.count]
         # Python may change what random.Random draws from a seed; a hash stays what it is.
