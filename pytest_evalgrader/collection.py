@@ -41,8 +41,8 @@ def encode(text: str) -> str:
 
 
 def sample_names(task: TaskPlan) -> dict[str, list[str]]:
-    Other characters, and a colon that follows another, become `%XX` of their UTF-8 form; an empty text becomes `_`; and
-    a long one is cut and ends in a digest.
+    """Return the item names of each candidate's samples, in the order of the plan; unique within the task."""
+    names: dict[str, list[str]] = {}
     seen: set[str] = set()
     ids = [encode(task.ids[index]) for index in range(task.count)]
     for candidate in task.candidates:
