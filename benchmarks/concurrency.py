@@ -4,7 +4,8 @@
 
 A local server answers each call after L seconds and counts the calls in flight. Each line is a whole `pytest --evals`
 process: candidates alone, then candidates with one judge call each; serial, `-n 2`, `-n 4`. Printed are the wall time;
-the plugin's start (the same command with one sample, less that sample's calls); their difference as a ratio to N·L/C;
+the plugin's start (the same command with two samples for each process, so that every one starts its client and its
+sandbox, less the time of one round of calls); their difference as a ratio to N·L/C;
 the time between the first and the last call at the server, as a ratio, too; and the most calls that were in flight.
 The exit status is 1 where a ratio is above 1.3, a call is missing or too many were in flight.
 """
@@ -151,8 +152,9 @@ def measure(url: str, options: argparse.Namespace) -> bool:
             ideal_s = calls * options.latency / options.concurrency
             for workers in ([], ["-n", "2"], ["-n", "4"]):
                 args = [f"--evals-concurrency={options.concurrency}", *workers]
-                one = [run(root, url, [*args, "--evals-limit=1"])[0] for _ in range(options.runs)]
-                start_s = statistics.median(one) - (1 + judged) * options.latency
+                few = [*args, f"--evals-limit={2 * int(workers[-1]) if workers else 2}"]
+                small = [run(root, url, few)[0] for _ in range(options.runs)]
+                start_s = statistics.median(small) - (1 + judged) * options.latency
                 whole = [run(root, url, args) for _ in range(options.runs)]
                 wall_s = statistics.median(took for took, _ in whole)
                 ratio = (wall_s - start_s) / ideal_s

@@ -249,9 +249,10 @@ class Gateway:
             if not failure.retry or failures > call.max_retries:
                 tries = f" (after {failures} attempts)" if failures > 1 else ""
                 raise StatusError(f"{call.label}: {failure.message}{tries}", failure.type_name, failure.status)
-            backoff_s = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** (failures - 1))
+            first_s = _FIRST_BACKOFF_S * (2 if failure.limited else 1)
+            backoff_s = min(_LONGEST_BACKOFF_S, first_s * 2 ** (failures - 1))
             # Where the server names the pause, the queue of permits keeps it, for everybody.
-            wait_s = backoff_s * (0.5 + random.random() / 2) if pause_s is None else random.random() * 0.1
+            wait_s = backoff_s * (random.uniform(0.5, 1.0) if pause_s is None else random.uniform(0.0, 0.2))
             await asyncio.sleep(wait_s)
             call.waited_s += wait_s
 

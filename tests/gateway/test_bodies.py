@@ -296,3 +296,8 @@ def test_embeddings_are_looked_at() -> None:
     for bad in ({}, {"data": [{}]}, {"data": ["x"]}, {"data": None}):
         with pytest.raises(bodies.UnusableReply):
             bodies.read_embeddings(bad)
+
+
+def test_a_switch_that_changes_the_sampling_is_refused_also_when_off() -> None:
+    assert [p.where for p in bodies.check_generation(RESPONSES, {"do_sample": False})] == ["do_sample"]
+    assert bodies.check_generation(RESPONSES, {"prefill_think": False}) == []
