@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from ..errors import CallError
 CallsMode = Literal["live", "replay", "fill", "refresh"]
 
 FORMAT = 1
-_NEAREST_AMONG = 5000
+_NEAREST_AMONG = 500
 _SHOWN = 60
 
 
@@ -150,6 +151,7 @@ class Recording:
         self.path = path
         self.warnings = list(warnings)
         self._by_key: dict[_Key, dict[Caller, Entry]] = {}
+        self._samples: dict[tuple[str, str], list[Entry]] = {}
         for entry in entries:
             self.add(entry)
 
@@ -163,6 +165,7 @@ class Recording:
     def add(self, entry: Entry) -> None:
         """Add a call, in place of an earlier one of the same caller."""
         self._by_key.setdefault(entry.key, {})[entry.caller] = entry
+        self._samples = {}
 
     def discard_key_of(self, entry: Entry) -> None:
         """Forget every recorded answer to the request of an entry."""
@@ -218,23 +221,30 @@ class Recording:
             return f"no recorded response for this request, nor for any of its kind, in {self.path.name}. {rest}"
         return f"no recorded response for this request. The nearest differs in {'; '.join(differences)}. {rest}"
 
+    def _of_sample(self) -> dict[tuple[str, str], list[Entry]]:
+        if not self._samples:
+            samples: dict[tuple[str, str], list[Entry]] = {}
+            for entry in self:
+                samples.setdefault((entry.caller.task_id, entry.caller.sample_id), []).append(entry)
+            self._samples = samples
+        return self._samples
+
     def _nearest(self, request: Mapping[str, Any], caller: Caller) -> list[str]:
         asked = _flat(request)
         best: tuple[float, dict[str, Any]] | None = None
-        for place, entry in enumerate(self):
-            if place >= _NEAREST_AMONG:
-                break
-            # Requests of another kind have nothing to compare; text APIs have.
-            if (
-                entry.request["api"] in ("embeddings", "endpoint") or request["api"] in ("embeddings", "endpoint")
-            ) and (entry.request["api"] != request["api"]):
-                continue
+
+        def is_comparable(entry: Entry) -> bool:
+            # Requests of the two text APIs have much in common, others only with their own kind.
+            apis = {entry.request["api"], request["api"]}
+            return len(apis) == 1 or not apis & {"embeddings", "endpoint"}
+
+        # The sample's own requests tell most; the rest is looked through within bounds, as every sample may ask.
+        own = filter(is_comparable, self._of_sample().get((caller.task_id, caller.sample_id), ()))
+        for entry in list(own) or itertools.islice(filter(is_comparable, self), _NEAREST_AMONG):
             recorded = _flat(entry.request)
             distance = sum(
                 _distance(asked.get(key, _ABSENT), recorded.get(key, _ABSENT)) for key in {*asked, *recorded}
             )
-            own = entry.caller
-            distance += 0.1 * ((own.task_id != caller.task_id) + (own.sample_id != caller.sample_id))
             if best is None or distance < best[0]:
                 best = (distance, recorded)
         if best is None:
