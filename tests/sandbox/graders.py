@@ -2,6 +2,7 @@
 
 A grader sees the texts of `TEXTS` as `output_text`, with the target beside them; what it needs more it makes itself.
 """
+# ruff: noqa: E501 - graders as people write them
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def plain(source: str, name: str, sample: dict[str, Any], item: dict[str, Any]) 
         exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)
         try:
             value = run_async(module.grade(dict(sample), dict(item)))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - what a grader raises is its result
             return {"raised": child.describe(error, source, name)}
         return reduce.reduce_result(value, "score")
     finally:
