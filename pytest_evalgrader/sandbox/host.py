@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib.metadata
+import importlib.util
 import json
 import os
 import signal
@@ -569,14 +571,34 @@ def _end_process(process: subprocess.Popen[bytes], control: socket.socket, owner
 
 def _library_paths() -> list[str]:
     """Return the folders that hold the libraries of the child; site-packages as such would run its .pth files."""
-    import RestrictedPython
-
-    paths = [str(Path(RestrictedPython.__file__).resolve().parents[1])]
-    with contextlib.suppress(ImportError, RuntimeError):
-        import pyseccomp
-
-        paths.append(str(Path(pyseccomp.__file__).resolve().parent))
+    try:
+        require_restricted_python(importlib.metadata.version("RestrictedPython"))
+    except importlib.metadata.PackageNotFoundError as error:
+        raise SandboxError("the sandbox needs RestrictedPython: pip install RestrictedPython") from error
+    paths = []
+    for name in ("RestrictedPython", "pyseccomp"):
+        found = importlib.util.find_spec(name)
+        if found is not None and found.origin is not None:
+            origin = Path(found.origin).resolve()
+            paths.append(str(origin.parents[1] if origin.name == "__init__.py" else origin.parent))
     return list(dict.fromkeys(paths))
+
+
+_LOWEST_RESTRICTED_PYTHON: Final = (9, 0)
+
+
+def require_restricted_python(version: str) -> None:
+    """Refuse a RestrictedPython with published ways out.
+
+    Raises:
+        SandboxError: It is older than 9.0.
+    """
+    found = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if found < _LOWEST_RESTRICTED_PYTHON:
+        raise SandboxError(
+            f"RestrictedPython {version} has published ways out; the sandbox needs 9.0 or later: "
+            'pip install "RestrictedPython>=9.0"'
+        )
 
 
 class _Child:

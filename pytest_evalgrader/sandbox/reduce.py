@@ -183,7 +183,7 @@ def _updates(samples: list[Any] | tuple[Any, ...], problems: list[str]) -> list[
             problem(
                 f"samples[{index}] has no `sample_id`"
                 if sample_id is None
-                else f"samples[{index}].sample_id is no text"
+                else f"samples[{index}] has a `sample_id` that is no text"
             )
             continue
         sample_id = str.__str__(sample_id)
@@ -467,9 +467,7 @@ class _Reducer:
                 return self._elements(_items_of(value), depth)
             if issubclass(kind, (set, frozenset)):
                 elements = self._elements(_items_of(value), depth)
-                return sorted(
-                    elements, key=lambda element: (type(element).__name__, json.dumps(element, sort_keys=True))
-                )
+                return sorted(elements, key=_order)
             out = {}
             for key, entry in _text_keys(_pairs(value)):
                 if self.nodes > MAX_NODES:
