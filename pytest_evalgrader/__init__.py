@@ -1,7 +1,7 @@
 """A pytest plugin that runs LLM evals as tests.
 
 The names below build suites in Python; they are imported when they are first used, so that the plugin costs a pytest
-run without `--evals` nothing.
+run without `--evals` nothing. Its own asserts are not for pytest to explain: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations

@@ -194,10 +194,15 @@ class EvalSession:
             except OSError as error:
                 raise pytest.UsageError(f"--evals-output: {error}") from None
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
-        """End the children and the calls of this process."""
-        self.close()
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Generator[None, object, object]:
+        """End the children and the calls of this process, after the fixtures."""
+        if not self.worker:
+            junit.keep_last_attempts(self.config)
+        try:
+            return (yield)
+        finally:
+            self.close()
 
     def pytest_unconfigure(self) -> None:
         """End what a session that never started left."""

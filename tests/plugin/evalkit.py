@@ -77,6 +77,11 @@ class Ran:
         (only,) = self.run["groups"]
         return only
 
+    @property
+    def flat(self) -> str:
+        """What the terminal showed, as one line: sentences are wrapped there."""
+        return " ".join(self.text.split())
+
     def facts(self) -> Any:
         """What must not depend on how the items were distributed."""
         volatile = {"run_id", "started_at", "completed_at"}

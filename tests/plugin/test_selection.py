@@ -115,7 +115,12 @@ def test_maxfail(each_mode: Bench) -> None:
 
 @pytest.mark.parametrize("workers", [(), ("-n2",)])
 def test_ctrl_c_ends_soon_and_keeps_what_was_finished(bench: Bench, workers: tuple[str, ...]) -> None:
-    source = "def grade(sample, item):\n    while item['question'] != 'q0' and item['question'] != 'q1':\n        pass\n    return 1.0\n"
+    source = """
+        def grade(sample, item):
+            while item["question"] not in ("q0", "q1"):
+                pass
+            return 1.0
+    """
     bench.write("suites/s.json", suite(task(grader=python(source, timeout_seconds=60), metrics=gate(0.1))))
     out = bench.pytester.path / "out"
     args = [sys.executable, "-m", "pytest", "--evals", "suites", "--evals-output=out", "-p", "no:randomly", *workers]
