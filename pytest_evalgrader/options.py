@@ -54,7 +54,9 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--evals-limit", metavar="N", help="only the first N rows of each task")
     group.addoption("--evals-concurrency", metavar="N", help="model calls in flight over the whole run (default 10)")
     group.addoption(
-        "--evals-calls", metavar="MODE", help="live (default), replay (never call), fill (call what is missing), refresh"
+        "--evals-calls",
+        metavar="MODE",
+        help="live (default), replay (never call), fill (call what is missing), refresh",
     )
     group.addoption("--evals-max-calls", metavar="N", help="budget of model calls; past it the run stops")
     group.addoption("--evals-output", metavar="DIR", help="write samples.jsonl and run.json there")
