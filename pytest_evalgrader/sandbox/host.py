@@ -7,7 +7,9 @@ import copy
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -152,6 +154,9 @@ class Sandbox:
         if self.mode == "off":
             self._missing = tuple((layer, "the sandbox is off") for layer in frames.LAYERS)
             return None
+        zygote = self._zygote
+        if zygote is not None and zygote.alive and not self._closed and os.getpid() == self._owner:
+            return zygote
         with self._start_lock:
             if self._closed or os.getpid() != self._owner:
                 raise SandboxError("the sandbox is closed")
@@ -658,21 +663,36 @@ class _Channel:
     """A socket that carries frames, with a deadline for each operation."""
 
     def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
         self._connection = connection
         self._rest = bytearray()
+        self._readable = select.poll()
+        self._readable.register(connection, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(connection, select.POLLOUT)
 
     def send(self, data: bytes, deadline: float, descriptors: list[int] | None = None) -> None:
-        try:
-            self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
-            if descriptors:
-                sent = socket.send_fds(self._connection, [data], descriptors)
-                data = data[sent:]
-            if data:
-                self._connection.sendall(data)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise _Gone from error
+        """Send a frame, and descriptors with its first byte.
+
+        Raises:
+            TimeoutError: The deadline passed.
+            _Gone: The other side is gone.
+        """
+        view = memoryview(data)
+        while view:
+            try:
+                sent = (
+                    socket.send_fds(self._connection, [view], descriptors)
+                    if descriptors
+                    else self._connection.send(view)
+                )
+            except BlockingIOError:
+                _wait(self._writable, deadline)
+                continue
+            except OSError as error:
+                raise _Gone from error
+            descriptors = None
+            view = view[sent:]
 
     def receive(self, deadline: float, limit: int) -> bytearray:
         """Return the body of the next frame.
@@ -683,43 +703,31 @@ class _Channel:
             _Gone: The other side is gone.
         """
         data = self._rest
-        wanted = frames.HEADER.size
-        while len(data) < wanted or wanted == frames.HEADER.size:
-            if len(data) >= frames.HEADER.size:
-                size = frames.HEADER.unpack_from(data)[0]
+        header = frames.HEADER.size
+        wanted = 0
+        while not wanted or len(data) < wanted:
+            if not wanted and len(data) >= header:
+                size: int = frames.HEADER.unpack_from(data)[0]
                 if size > limit:
                     raise frames.FrameError(f"it says it is {size:,} bytes long")
-                wanted = frames.HEADER.size + size
-                if len(data) >= wanted:
-                    break
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise TimeoutError
+                wanted = header + size
+                continue
+            _wait(self._readable, deadline)
             try:
-                self._connection.settimeout(remaining)
                 part = self._connection.recv(min(max(wanted - len(data), 1 << 16), 1 << 20))
-            except TimeoutError:
-                raise
+            except BlockingIOError:
+                continue
             except OSError as error:
                 raise _Gone from error
             if not part:
                 raise _Gone
             data += part
-        body = data[frames.HEADER.size : wanted]
         self._rest = data[wanted:]
-        return body
+        return data[header:wanted]
 
     def is_silent(self) -> bool:
-        if self._rest:
-            return False
-        try:
-            self._connection.settimeout(0)
-            self._connection.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        """Whether nothing waits to be read, and the other side is there."""
+        return not self._rest and not self._readable.poll(0)
 
     def shut(self) -> None:
         """Wake whoever waits on it."""
@@ -728,6 +736,19 @@ class _Channel:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _wait(ready: select.poll, deadline: float) -> None:
+    remaining_ms = (deadline - time.monotonic()) * 1e3
+    # Rounded up: a millisecond early would turn the last of them into a busy loop.
+    if remaining_ms <= 0 or not ready.poll(math.ceil(min(remaining_ms, _LONGEST_WAIT_MS))):
+        if deadline - time.monotonic() > 0:
+            return
+        raise TimeoutError
+
+
+# What fits the system call; a longer wait is asked for again.
+_LONGEST_WAIT_MS: Final = 1_000_000_000
 
 
 # ------------------------------------------------------------------------------------------------------------ results
