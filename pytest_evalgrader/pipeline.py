@@ -203,7 +203,7 @@ class Pipeline:
             record.output_text = generation.output_text
             record.response_id = generation.response_id
             record.notes += list(generation.notes)
-            if generation.reasoning_unclosed:
+            if generation.reasoning_unclosed and UNCLOSED not in record.notes:
                 record.notes.append(UNCLOSED)
             return
         else:
@@ -326,6 +326,7 @@ class Pipeline:
         if attempt.scope is not None:
             record.usage = dict(attempt.scope.usage)
             record.calls = list(attempt.scope.calls)
+            record.notes += [note for note in attempt.scope.notes if note not in record.notes]
         for _, outcome in attempt.outcomes:
             record.printed = (record.printed + outcome.printed)[:PRINTED_LIMIT]
         if attempt.error is not None:

@@ -565,8 +565,8 @@ class _TaskBuilder:
             if spec.function is not None:
                 function = import_trusted(spec.function, options.trusted_modules, where=f"{where}.function")
             else:
-                found = options.find_grader(spec.key)
-                if found is None:
+                by_hook = options.find_grader(spec.key)
+                if by_hook is None:
                     raise SuiteError(
                         [
                             Problem(
@@ -576,7 +576,7 @@ class _TaskBuilder:
                             )
                         ]
                     )
-                function = found
+                function = by_hook
             return CustomGrader(function, place, spec.own_key)
         if isinstance(spec, BinaryJudgeSpec):
             from pytest_evalgrader.graders.judge import BinaryJudge
@@ -591,6 +591,9 @@ class _TaskBuilder:
         if isinstance(spec, EndpointSpec):
             from pytest_evalgrader.graders.endpoint import ExternalEndpoint
 
+            found = options.providers.check_endpoint(spec.url, may_call=options.may_call)
+            if found:
+                raise SuiteError([Problem(f"{where}.url", problem.message) for problem in found])
             return ExternalEndpoint(spec, where=where, providers=options.providers)
         raise SuiteError([Problem(where, f"graders of type {spec.type!r} are not known.")])
 

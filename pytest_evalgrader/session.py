@@ -281,6 +281,15 @@ class EvalSession:
         if not self.worker and not self._distributed:
             self._gate_items = gates
             self._plan_groups([*samples, *brought], gates)
+        self._warm([*samples, *brought])
+
+    def _warm(self, samples: list[SampleItem]) -> None:
+        """Load the client in the background where a sample will need it; no call is made yet."""
+        if self.config.option.collectonly or self.settings.calls == "replay":
+            return
+        tasks = {(id(item.parent), item.candidate.name): item for item in samples}
+        if any(self.pipeline.runs_ahead(item.parent.task, item.candidate) for item in tasks.values()):
+            self.gateway().warm()
 
     def _failed_batches(self, items: list[pytest.Item]) -> dict[tuple[int, str], TaskNode]:
         """Find the groups whose own batch item failed last time: it is made during a run, so `--lf` cannot see it."""
@@ -586,6 +595,8 @@ class EvalSession:
 
     def _finish(self, session: pytest.Session, stopped: str, *, interrupted: bool) -> None:
         self._stopped = stopped
+        if interrupted and self._gateway is not None:
+            self._gateway.abort()
         for group in self.groups.values():
             thread = group.batch.thread
             while thread is not None and thread.is_alive() and not interrupted:
