@@ -49,7 +49,14 @@ ARGS = [
         "run_id": "run-1",
         "sample_id": "17",
     },
-    {"question": "19 + 23", "prompt": PROMPT, "target": "42", "reference_answer": "42", "task_id": "sums", "choices": []},
+    {
+        "question": "19 + 23",
+        "prompt": PROMPT,
+        "target": "42",
+        "reference_answer": "42",
+        "task_id": "sums",
+        "choices": [],
+    },
 ]
 ECHO = """
 import os, sys
@@ -65,35 +72,50 @@ while True:
 """
 
 
-def median_us(act: Callable[[], object], rounds: int) -> float:
-    """Return the median time of a call, in microseconds."""
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        act()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e6
+class Echo:
+    """Another interpreter behind two pipes."""
+
+    def __init__(self, asks: int, answers: int) -> None:
+        self._request, self._answers = b"x" * asks, answers
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", "-c", ECHO, str(asks), str(answers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin, self._process.stdout
+        self.once()
+
+    def once(self) -> None:
+        os.write(self._to.fileno(), self._request)
+        left = self._answers
+        while left:
+            left -= len(os.read(self._from.fileno(), left))
+
+    def close(self) -> None:
+        self._to.close()
+        self._process.wait()
+        self._from.close()
 
 
-def echo(asks: int, answers: int, rounds: int) -> float:
-    """Return the median round trip of a bare pipe echo, in microseconds."""
-    with subprocess.Popen(
-        [sys.executable, "-S", "-c", ECHO, str(asks), str(answers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        to, back, request = process.stdin.fileno(), process.stdout.fileno(), b"x" * asks
+def side_by_side(acts: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return the median of each call, in microseconds; they take turns, so that all see the same machine."""
+    times: dict[str, list[float]] = {name: [] for name in acts}
+    for _ in range(max(1, rounds // 50)):
+        for name, act in acts.items():
+            for _ in range(50):
+                start = time.perf_counter()
+                act()
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(measured) * 1e6 for name, measured in times.items()}
 
-        def once() -> None:
-            os.write(to, request)
-            left = answers
-            while left:
-                left -= len(os.read(back, left))
 
-        once()
-        median = median_us(once, rounds)
-        process.stdin.close()
-    return median
+def runner(sandbox: host.Sandbox, program: host.Program) -> Callable[[], object]:
+    def run() -> None:
+        result = sandbox.run(program, "grade", ARGS, shape="score", timeout_s=10)
+        assert result.status == "returned", result
+
+    run()
+    return run
 
 
 def main() -> None:
@@ -101,36 +123,33 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3000)
     rounds = parser.parse_args().rounds
 
+    plain, typical = (
+        host.Program(text, f"{name}.py", ("grade",)) for name, text in (("plain", PLAIN), ("typical", TYPICAL))
+    )
     start = time.perf_counter()
-    with host.Sandbox() as sandbox:
+    with host.Sandbox() as sandbox, host.Sandbox(language=False) as unguarded:
         print(f"layers: {', '.join(sandbox.layers)}")
-        print(f"start with probes:          {(time.perf_counter() - start) * 1e3:8.1f} ms")
-        print(f"bare pipe echo:             {echo(1700, 160, rounds):8.1f} us")
-        for name, source in (("plain", PLAIN), ("typical", TYPICAL)):
-            program = host.Program(source, f"{name}.py", ("grade",))
+        print(f"start, with probes: {(time.perf_counter() - start) * 1e3:.0f} ms")
+        bare = Echo(1700, 160)
+        medians = side_by_side(
+            {
+                "bare pipe echo": bare.once,
+                "warm round trip, plain grader": runner(sandbox, plain),
+                "the same without the language layer": runner(unguarded, plain),
+                "warm round trip, typical grader": runner(sandbox, typical),
+                "the same without the language layer ": runner(unguarded, typical),
+            },
+            rounds,
+        )
+        bare.close()
+        for name, median in medians.items():
+            print(f"{name:40} {median:8.1f} us {median / medians['bare pipe echo']:7.1f} x the echo")
 
-            def run(program: host.Program = program) -> None:
-                result = sandbox.run(program, "grade", ARGS, shape="score", timeout_s=10)
-                assert result.status == "returned", result
+        def fresh() -> None:
+            sandbox.retire(plain)
+            sandbox.run(plain, "grade", ARGS, shape="score", timeout_s=10)
 
-            run()
-            warm = median_us(run, rounds)
-            bare = echo(1700, 160, rounds)
-            print(f"warm round trip, {name + ':':10} {warm:8.1f} us   {warm / bare:5.1f} x the echo")
-
-            def fresh(program: host.Program = program, run: Callable[[], None] = run) -> None:
-                sandbox.retire(program)
-                run()
-
-            print(f"in a fresh child, {name + ':':9} {median_us(fresh, 100):8.1f} us")
-    with host.Sandbox(language=False) as sandbox:
-        program = host.Program(PLAIN, "plain.py", ("grade",))
-
-        def unguarded() -> None:
-            sandbox.run(program, "grade", ARGS, shape="score", timeout_s=10)
-
-        unguarded()
-        print(f"without the language layer: {median_us(unguarded, rounds):8.1f} us")
+        print(f"{'in a fresh child, the old one ended':40} {side_by_side({'': fresh}, 150)['']:8.1f} us")
 
 
 if __name__ == "__main__":

@@ -122,7 +122,6 @@ class Sandbox:
         self._zygote: _Zygote | None = None
         self._idle: list[_Child] = []
         self._count = 0
-        self._retired: set[Program] = set()
         self._closed = False
         self._owner = os.getpid()
         self._layers: tuple[str, ...] | None = None
@@ -160,8 +159,11 @@ class Sandbox:
         with self._start_lock:
             if self._closed or os.getpid() != self._owner:
                 raise SandboxError("the sandbox is closed")
-            if self._zygote is not None and self._zygote.alive:
-                return self._zygote
+            if self._zygote is not None:
+                if self._zygote.alive:
+                    return self._zygote
+                # Killed from outside, or out of step after an interrupt; its children go with it.
+                self._zygote.close()
             zygote = _Zygote(guarded=self._language)
             try:
                 self._probe(zygote)
@@ -274,17 +276,24 @@ class Sandbox:
         """
         if self.mode == "off":
             return _run_in_process(program, function, args, shape, seed, calls)
-        process = self._acquire(program, memory_mb)
-        started = time.monotonic()
-        try:
-            result = self._run_in(process, function, args, shape, started + timeout_s, seed, calls, max_result_bytes)
-        except BaseException:
-            self._discard(process)
-            raise
-        process.busy_s += time.monotonic() - started
-        if result is None:
+        for attempt in (1, 2):
+            process = self._acquire(program, memory_mb)
+            started = time.monotonic()
+            try:
+                result = self._run_in(
+                    process, function, args, shape, started + timeout_s, seed, calls, max_result_bytes
+                )
+            except BaseException:
+                self._discard(process)
+                raise
+            process.busy_s += time.monotonic() - started
+            if result is not None:
+                break
             status, max_rss_kb = self._discard(process)
-            return _died(status, max_rss_kb, memory_mb)
+            if attempt == 2 or process.zygote.alive:
+                return _died(status, max_rss_kb, memory_mb)
+            # Not the program's doing: the zygote is gone, and took the child with it. Once more, with a new one.
+        assert result is not None
         if result.status in ("returned", "raised", "too_large") and process.is_silent():
             self._release(process)
         else:
@@ -396,15 +405,18 @@ class Sandbox:
                     process = self._idle[index]
                     if process.program == program and process.memory_mb == memory_mb:
                         del self._idle[index]
-                        return process
+                        if process.zygote is zygote:
+                            return process
+                        evicted = process
+                        break
                 if self._closed:
                     raise SandboxError("the sandbox is closed")
-                if self._count < self._max_children:
+                if evicted is None and self._count < self._max_children:
                     self._count += 1
                     break
-                if self._idle:
+                if evicted is None and self._idle:
                     evicted = self._idle.pop(0)
-                else:
+                elif evicted is None:
                     self._condition.wait(1.0)
             if evicted is not None:
                 self._discard(evicted)
@@ -468,7 +480,7 @@ class _Zygote:
         self._lock = threading.Lock()
         self._channel = _Channel(ours)
         self.alive = True
-        self.children: weakref.WeakSet[_Child] = weakref.WeakSet()
+        self.children: dict[int, _Child] = {}
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", _BOOTSTRAP, json.dumps(settings)],
@@ -514,12 +526,12 @@ class _Zygote:
             ours.close()
             raise
         process = _Child(self, int(reply["pid"]), _Channel(ours), program, memory_mb)
-        self.children.add(process)
+        self.children[process.pid] = process
         return process
 
     def end(self, process: _Child) -> tuple[int, int]:
         """Kill and reap a child; return its wait status and most resident memory in kilobytes."""
-        self.children.discard(process)
+        self.children.pop(process.pid, None)
         try:
             reply = self._ask({"op": "end", "pid": process.pid}, [])
         except SandboxError:
@@ -549,12 +561,12 @@ class _Zygote:
         with self._lock:
             self.alive = False
             self._finalizer()
-        for process in list(self.children):
+        for process in list(self.children.values()):
             process.channel.shut()
 
 
 def _living(zygote: _Zygote | None) -> list[_Child]:
-    return [] if zygote is None else list(zygote.children)
+    return [] if zygote is None else list(zygote.children.values())
 
 
 def _end_process(process: subprocess.Popen[bytes], control: socket.socket, owner: int) -> None:
