@@ -35,6 +35,7 @@ CHECK_MEMORY_MB: Final = 1024
 START_TIMEOUT_S: Final = 60.0
 # A child's processor time is limited over its whole life, so a busy one is replaced before it comes near.
 _CHILD_BUSY_S: Final = 600.0
+_KERNEL_LAYERS: Final = ("landlock", "seccomp")
 _METHODS: Final = ("responses_create", "embeddings_create")
 
 
@@ -424,7 +425,8 @@ class Sandbox:
             return zygote.fork(
                 memory_mb=memory_mb,
                 cpu_s=int(2 * _CHILD_BUSY_S),
-                layers=("landlock", "seccomp"),
+                # One that did not hold in its probe may not even let a child start.
+                layers=tuple(layer for layer in _KERNEL_LAYERS if layer in self.layers),
                 program=program,
             )
         except BaseException:
@@ -474,7 +476,7 @@ class _Zygote:
             "parent": os.getpid(),
             "path": _library_paths(),
             "package": str(package),
-            "layers": ["landlock", "seccomp"],
+            "layers": _KERNEL_LAYERS,
             "guarded": guarded,
         }
         self._lock = threading.Lock()
