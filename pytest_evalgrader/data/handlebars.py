@@ -1,35 +1,39 @@
-"""Handlebars: the language of Handlebars.js 4.7 without partials, decorators and helpers of one's own.
+"""Handlebars, rendered by dotpromptz-handlebars.
 
-The Python ports differ from Handlebars.js in what our templates need (`items.length`, `messages.1.content`, white space
-of block lines, errors with a line), so the grammar and the white space rules are written here after Handlebars.js
-itself, and held to it by a table of templates that it rendered (tests/unit/handlebars).
-
-Nothing but data is read: object keys, list indices, and the length of lists and texts.
+The library renders. This module reads the tags, which says what is wrong in which line and what fields a template
+reads, and writes each anew in the simplest form that the library knows, so that both mean the same by it: every path
+and literal is a number in a table (`{{#if rows.0.v}}` becomes `{{#if (get . 0)}}`), the white space that `~` and the
+lines of block tags take away is gone already, and each tag calls a helper of ours, which looks values up, turns them
+into text, and counts. Nothing but data is read: object keys, list indices, and the length of lists and texts.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-MAX_NESTING = 100
-MAX_ITERATIONS = 500_000
-"""Most turns of all loops of one rendering; about two seconds."""
-MAX_OUTPUT = 64 * 1024 * 1024
+from pytest_evalgrader.suite.wording import listing, nearest, quote
+
+if TYPE_CHECKING:
+    from dotpromptz_handlebars import Handlebars, HelperFn, HelperOptions
+
+MAX_NESTING = 50
+"""Most blocks inside each other, and most parts of a path."""
+MAX_CALLS = 16
+"""Most parentheses in a tag."""
+MAX_STEPS = 200_000
+"""Most turns of loops and values read in one rendering; about two seconds."""
+MAX_OUTPUT = 16 * 1024 * 1024
 """Longest text of one rendering, in characters."""
 
-HELPERS = ("if", "unless", "each", "with", "lookup", "log")
-
-_WHITE = "\t\n\x0b\x0c\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"  # what JavaScript calls \s
-_WHITE_RUN = re.compile(f"[{_WHITE}]*")
-_WHITE_TAIL = (
-    "\t\n\x0b\x0c\r \xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000\ufeff"
-)
-_ESCAPES = str.maketrans(
-    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;", "`": "&#x60;", "=": "&#x3D;"}
-)
+MISSING = object()
+LITERAL_BRACES = "to write two braces as text, put a backslash before them: \\{{"
+_BLOCKS = ("if", "unless", "each", "with")
+_INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 
 class TemplateSyntaxError(Exception):
@@ -50,246 +54,145 @@ class TooLarge(Exception):
     """A rendering that grows beyond all bounds."""
 
 
-# --- the tree -------------------------------------------------------------------------------------------------------
+def to_text(value: Any) -> str:
+    """Render a value: text as it is, null as nothing, everything else as JSON."""
+    if type(value) is str:
+        return value
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """Whether a tag takes away the white space before and after it."""
-
-    open: bool = False
-    close: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Path:
-    """A path such as `../a.b` or `@root.x`.
+    """The names and indices that lead from a value to one inside it."""
+
+    def __init__(self, parts: tuple[str, ...]) -> None:
+        self.parts = parts
+        self._heads = [(".".join(parts[:size]), size) for size in range(len(parts), 1, -1)]
+
+    def find(self, value: Any) -> Any:
+        """Return what the path leads to, else MISSING. A key that holds the dots wins over the path."""
+        parts = self.parts
+        if self._heads and isinstance(value, Mapping):
+            for head, size in self._heads:
+                if head in value:
+                    value, parts = value[head], parts[size:]
+                    break
+        for part in parts:
+            if isinstance(value, Mapping):
+                if part not in value:
+                    return MISSING
+                value = value[part]
+            elif not isinstance(value, (list, str)):
+                return MISSING
+            elif part == "length":
+                # JavaScript counts UTF-16 units.
+                value = len(value if isinstance(value, list) else value.encode("utf-16-le", "surrogatepass")[::2])
+            elif _INDEX.fullmatch(part) and int(part) < len(value):
+                value = value[int(part)]
+            else:
+                return MISSING
+        return value
+
+    def follow(self, value: Any) -> Any:
+        """Return what the path leads to; None where it leads nowhere."""
+        found = self.find(value)
+        return None if found is MISSING else found
+
+
+@dataclass(slots=True)
+class Read:
+    """A field that a template reads from the top level.
 
     Args:
-        source: As it is written.
-        depth: Number of leading `..`.
-        parts: The names and indices.
-        data: Whether it starts with `@`.
-        scoped: Whether it starts with `.`, `..` or `this`.
-        heads: Joined names of two parts and more, the longest first: a key that holds the dots wins.
+        name: As it is written, such as `q.text`.
+        position: Where in the source, in characters from 0.
+        required: False where the template asks whether the field is there: it is only a condition of `#if` or
+            `#unless`, stands inside an `#if` on itself, or its block has an `{{else}}`.
     """
 
-    source: str
-    depth: int
-    parts: tuple[str, ...]
-    data: bool
-    scoped: bool
+    name: str
+    path: Path
     position: int
-    heads: tuple[tuple[str, int], ...]
-
-    @property
-    def simple(self) -> bool:
-        return len(self.parts) == 1 and not self.scoped and not self.depth and not self.data
+    required: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
-    value: str | int | float | bool | None
-    source: str
-    position: int
+# --- tags -----------------------------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A name with arguments."""
-
-    name: Path
-    params: tuple[Expression, ...]
-    hash: tuple[tuple[str, Expression], ...]
-    position: int
-
-
-Expression: TypeAlias = "Path | Literal | Call"
-
-
-@dataclass(slots=True)
-class Text:
-    value: str
-    original: str
-    left_stripped: bool = False
-    right_stripped: bool = False
-
-
-@dataclass(slots=True)
-class Output:
-    """`{{x}}`, or raw `{{{x}}}` and `{{&x}}`."""
-
-    call: Call
-    raw: bool
-    strip: Strip
-
-
-@dataclass(slots=True)
-class Comment:
-    strip: Strip
-
-
-@dataclass(slots=True)
-class Program:
-    body: list[Node] = field(default_factory=list)
-    params: tuple[str, ...] = ()
-    chained: bool = False
-
-
-@dataclass(slots=True)
-class Block:
-    call: Call
-    program: Program | None
-    inverse: Program | None
-    open_strip: Strip
-    inverse_strip: Strip
-    close_strip: Strip
-
-
-Node: TypeAlias = "Text | Output | Comment | Block"
-
-# --- reading tags ---------------------------------------------------------------------------------------------------
+_NAME = r"[^\s!\"#%-,./;->@\[-\^`{-~]"
+_BRACKET = r"\[(?:\\\]|[^\]])*\]"
+_TAG_START = re.compile(r"(\\*)\{\{")
+_COMMENT = re.compile(r"\{\{(~?)!(?:(?=--).*?--|(?!--).*?)(~?)\}\}", re.DOTALL)
+_OPEN = re.compile(r"\{\{(~?)(#>|#\*|[#>/^&*{]?)")
+_CLOSE = {False: re.compile(r"(~?)\}\}"), True: re.compile(r"\}(~?)\}\}")}
+_TOKEN = re.compile(
+    r"(?P<space>\s+)|(?P<string>\"(?:\\\"|[^\"])*\"|'(?:\\'|[^'])*')"
+    rf"|(?P<word>@?(?:{_BRACKET}|[./]|{_NAME})+)|(?P<mark>[()=|])"
+)
+_NUMBER = re.compile(r"-?[0-9]{1,300}(?:\.[0-9]+)?")
+_SEGMENT = re.compile(rf"({_BRACKET}|\.\.?|{_NAME}+)(?:[./]|\Z)")
+_PATH = re.compile(rf"(?:{_BRACKET}|\.\.?|{_NAME}+)(?:[./](?:{_BRACKET}|\.\.?|{_NAME}+))*")
+_WORDS = {"true": True, "false": False, "null": None, "undefined": None}
+_Token: TypeAlias = tuple[str, str, int]
+_END: _Token = ("end", "", -1)
 
 
 @dataclass(slots=True)
 class _Tag:
     kind: str
     tokens: list[_Token]
-    strip: Strip
+    left: bool
+    right: bool
     position: int
+    end: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    position: int
-
-
-_COMMENT = re.compile(r"\{\{~?!")
-_LONG_COMMENT = re.compile(r"\{\{~?!--")
-_LONG_COMMENT_END = re.compile(r"--~?\}\}")
-_INVERSE = re.compile(rf"\{{\{{(~)?(?:[{_WHITE}]*else[{_WHITE}]*|\^[{_WHITE}]*)(~)?\}}\}}")
-_OPEN = re.compile(rf"\{{\{{(~)?(?:(#>|>|#\*|#|/|\^|\{{|&|\*)|[{_WHITE}]*(else)\b)?")
-_CLOSE = re.compile(r"(~)?\}\}")
-_CLOSE_RAW = re.compile(r"\}(~)?\}\}")
-_KINDS = {
-    "#": "block",
-    "^": "inverse_block",
-    "/": "close",
-    "{": "raw",
-    "&": "ampersand",
-    ">": "partial",
-    "#>": "partial",
-    "#*": "decorator",
-    "*": "decorator",
-    None: "output",
-}
-_NAME = rf"[^{_WHITE}!\"#%-,./;->@\[-\^`{{-~]"
-_NAME_RUN = re.compile(f"{_NAME}*")
-_AHEAD = rf"(?=[=~}}{_WHITE}/.)|\]])"
-_LITERAL_AHEAD = rf"(?=[~}}{_WHITE})\]])"
-_TOKENS = re.compile(
-    "|".join(
-        [
-            rf"(?P<space>[{_WHITE}]+)",
-            r"(?P<open>\()",
-            r"(?P<shut>\))",
-            r"(?P<equals>=)",
-            rf"(?P<up>\.\.|\.{_AHEAD})",
-            r"(?P<sep>[/.])",
-            r"(?P<string>\"(?:\\\"|[^\"])*\"|'(?:\\'|[^'])*')",
-            r"(?P<data>@)",
-            rf"(?P<word>(?:true|false|undefined|null){_LITERAL_AHEAD})",
-            rf"(?P<number>-?[0-9]+(?:\.[0-9]+)?{_LITERAL_AHEAD})",
-            rf"(?P<as>as[{_WHITE}]+\|)",
-            r"(?P<bar>\|)",
-            rf"(?P<id>{_NAME}+{_AHEAD})",
-            r"(?P<bracket>\[(?:\\\]|[^\]])*\])",
-        ]
-    )
-)
-
-
-def _scan(source: str) -> Iterator[Text | _Tag]:
+def _scan(source: str) -> tuple[list[str], list[_Tag]]:
+    """Return the texts before, between and after the tags, as they are written, and the tags."""
+    texts: list[str] = []
+    tags: list[_Tag] = []
     position = 0
-    while position < len(source):
-        start = source.find("{{", position)
-        if start < 0:
-            yield _text(source[position:])
-            return
-        text = source[position:start]
-        escaped = text.endswith("\\") and not text.endswith("\\\\")
-        if text.endswith("\\"):
-            text = text[:-1]
-        if text:
-            yield _text(text)
-        if escaped:
-            position = _escaped_end(source, start)
-            yield _text(source[start:position])
-        else:
-            tag, position = _tag(source, start)
-            yield tag
+    while True:
+        starts = (match.end() - 2 for match in _TAG_START.finditer(source, position) if len(match[1]) != 1)
+        start = next(starts, len(source))
+        texts.append(source[position:start])
+        if start == len(source):
+            return texts, tags
+        tags.append(_read_tag(source, start))
+        position = tags[-1].end
 
 
-def _text(value: str) -> Text:
-    return Text(value, value)
-
-
-def _escaped_end(source: str, start: int) -> int:
-    end = source.find("{{", start + 2)
-    if end < 0:
-        return len(source)
-    for _ in range(2):
-        if end > start + 2 and source[end - 1] == "\\":
-            end -= 1
-    return end
-
-
-def _tag(source: str, start: int) -> tuple[_Tag, int]:
+def _read_tag(source: str, start: int) -> _Tag:
     if source.startswith("{{{{", start):
         raise TemplateSyntaxError(start, "raw blocks ({{{{…}}}}) are not supported; " + LITERAL_BRACES)
-    if _COMMENT.match(source, start):
-        long = _LONG_COMMENT.match(source, start)
-        end = _LONG_COMMENT_END.search(source, start) if long else _CLOSE.search(source, start)
-        if end is None:
-            raise TemplateSyntaxError(start, "a comment that is never closed.")
-        strip = Strip(source[start + 2] == "~", source[end.end() - 3] == "~")
-        return _Tag("comment", [], strip, start), end.end()
-    inverse = _INVERSE.match(source, start)
-    if inverse is not None:
-        return _Tag("inverse", [], Strip(bool(inverse[1]), bool(inverse[2])), start), inverse.end()
+    if comment := _COMMENT.match(source, start):
+        return _Tag("!", [], bool(comment[1]), bool(comment[2]), start, comment.end())
+    if source.startswith(("{{!", "{{~!"), start):
+        raise TemplateSyntaxError(start, "a comment that is never closed.")
     opened = _OPEN.match(source, start)
     assert opened is not None
-    kind = "chain" if opened[3] else _KINDS[opened[2]]
-    close = _CLOSE_RAW if kind == "raw" else _CLOSE
-    position = opened.end()
+    kind, position = opened[2], opened.end()
     tokens: list[_Token] = []
-    while True:
-        end = close.match(source, position)
-        if end is not None:
-            return _Tag(kind, tokens, Strip(bool(opened[1]), bool(end[1])), start), end.end()
-        token = _TOKENS.match(source, position)
+    while not (end := _CLOSE[kind == "{"].match(source, position)):
+        token = _TOKEN.match(source, position)
         if token is None:
             raise TemplateSyntaxError(start, _unreadable(source, start, position, kind))
         if token.lastgroup != "space":
-            tokens.append(_Token(token.lastgroup or "", token.group(), position))
+            tokens.append((token.lastgroup or "", token.group(), position))
         position = token.end()
-
-
-LITERAL_BRACES = "to write two braces as text, put a backslash before them: \\{{"
+    if kind == "^" and not tokens:
+        kind = "else"
+    elif kind == "" and tokens and tokens[0][1] == "else":
+        kind, tokens = "else", tokens[1:]
+    return _Tag(kind, tokens, bool(opened[1]), bool(end[1]), start, end.end())
 
 
 def _unreadable(source: str, start: int, position: int, kind: str) -> str:
-    name_run = _NAME_RUN.match(source, position)  # a name is only unreadable for what follows it
-    position = name_run.end() if name_run is not None else position
     if position >= len(source):
         return f"the tag {_shown(source, start)} is never closed; {LITERAL_BRACES}"
-    if kind == "raw" and source.startswith("}}", position):
+    if kind == "{" and source.startswith("}}", position):
         return f"the tag {_shown(source, start)} opens with three braces and closes with two."
-    found = source[position]
-    name = "a line end" if found == "\n" else f'"{found}"'
-    return f"{name} cannot stand in the tag {_shown(source, start)}; {LITERAL_BRACES}"
+    return f'"{source[position]}" cannot stand in the tag {_shown(source, start)}; {LITERAL_BRACES}'
 
 
 def _shown(source: str, start: int) -> str:
@@ -298,635 +201,466 @@ def _shown(source: str, start: int) -> str:
     return tag if 0 <= end < start + 60 else tag + "…"
 
 
-# --- reading expressions --------------------------------------------------------------------------------------------
+def _trim(texts: list[str], tags: list[_Tag]) -> list[str]:
+    """Take away the white space that `~` and the lines of block tags ask for, as Handlebars.js does.
+
+    The library looks at the text that `~` left and loses white space that stands between two tags.
+    """
+    out = list(texts)
+    for i, tag in enumerate(tags):
+        before, after = texts[i], texts[i + 1]
+        starts = "\n" in before[len(before.rstrip()) :] or (i == 0 and not before.strip())
+        ends = re.match(r"\s*?\r?\n", after) or (i + 1 == len(tags) and not after.strip())
+        alone = starts and ends and tag.kind in ("#", "/", "^", "!", "else")
+        if tag.left:
+            out[i] = out[i].rstrip()
+        elif alone:
+            out[i] = out[i].rstrip(" \t")
+        if tag.right:
+            out[i + 1] = out[i + 1].lstrip()
+        elif alone:
+            out[i + 1] = re.sub(r"\A[ \t]*\r?\n?", "", out[i + 1])
+    return out
 
 
-class _Expressions:
-    """Reads what stands in one tag."""
+# --- translation ----------------------------------------------------------------------------------------------------
 
-    def __init__(self, tag: _Tag, source: str) -> None:
-        self._tokens = tag.tokens
-        self._at = 0
-        self._tag = tag
-        self._source = source
-
-    def fail(self, message: str) -> TemplateSyntaxError:
-        where = self._tokens[self._at].position if self._at < len(self._tokens) else self._tag.position
-        return TemplateSyntaxError(where, f"{message} in the tag {_shown(self._source, self._tag.position)}.")
-
-    def _peek(self, ahead: int = 0) -> str:
-        at = self._at + ahead
-        return self._tokens[at].kind if at < len(self._tokens) else "end"
-
-    def _next(self) -> _Token:
-        if self._at >= len(self._tokens):
-            raise self.fail("something is missing at the end")
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def call(self, nesting: int = 0) -> Call:
-        """Read a name and its arguments."""
-        if nesting > MAX_NESTING:
-            raise self.fail("parentheses are nested too deep")
-        if self._peek() == "end":
-            raise self.fail("a name is missing")
-        position = self._tokens[self._at].position
-        if self._peek() in ("string", "number", "word"):
-            literal = self._literal()
-            name = _path(literal.source, [literal.source], False, position)
-        else:
-            name = self.path()
-        params: list[Expression] = []
-        pairs: list[tuple[str, Expression]] = []
-        while self._peek() not in ("end", "shut", "as"):
-            if self._peek(1) == "equals" and self._peek() in ("id", "bracket"):
-                key = _segment(self._next().text)
-                self._next()
-                pairs.append((key, self._param(nesting)))
-            elif pairs:
-                raise self.fail("an argument follows key=value pairs")
-            else:
-                params.append(self._param(nesting))
-        return Call(name, tuple(params), tuple(pairs), position)
-
-    def _param(self, nesting: int) -> Expression:
-        if self._peek() == "open":
-            self._next()
-            call = self.call(nesting + 1)
-            if self._peek() != "shut":
-                raise self.fail("a closing parenthesis is missing")
-            self._next()
-            return call
-        if self._peek() in ("string", "number", "word"):
-            return self._literal()
-        return self.path()
-
-    def _literal(self) -> Literal:
-        token = self._next()
-        if token.kind == "string":
-            quote = token.text[0]
-            text = token.text[1:-1].replace("\\" + quote, quote)
-            return Literal(text, text, token.position)
-        if token.kind == "number":
-            value = float(token.text) if "." in token.text else int(token.text[:400])
-            return Literal(value, token.text, token.position)
-        words = {"true": True, "false": False, "null": None, "undefined": None}
-        return Literal(words[token.text], token.text, token.position)
-
-    def path(self) -> Path:
-        position = self._tokens[self._at].position if self._at < len(self._tokens) else self._tag.position
-        data = self._peek() == "data"
-        if data:
-            self._next()
-        if self._peek() not in ("id", "bracket", "up"):
-            raise self.fail("a name is missing" if self._peek() == "end" else f'"{self._next().text}" is unexpected')
-        token = self._next()
-        source, segments = token.text, [token.text]
-        while self._peek() == "sep":
-            source += self._next().text
-            token = self._next()
-            if token.kind not in ("id", "bracket", "up", "number", "word"):
-                raise self.fail(f'"{token.text}" is unexpected')
-            source += token.text
-            # A trailing index (`items.0`) is a syntax error in Handlebars.js, which wants `items.[0]`.
-            segments += token.text.split(".") if token.kind == "number" else [token.text]
-        try:
-            return _path(("@" if data else "") + source, segments, data, position)
-        except ValueError as error:
-            raise self.fail(str(error)) from None
-
-    def block_params(self) -> tuple[str, ...]:
-        if self._peek() != "as":
-            return ()
-        self._next()
-        names: list[str] = []
-        while self._peek() in ("id", "bracket"):
-            names.append(_segment(self._next().text))
-        if self._peek() != "bar" or not names:
-            raise self.fail("block parameters are written as |name index|")
-        self._next()
-        return tuple(names)
-
-    def end(self) -> None:
-        if self._at < len(self._tokens):
-            raise self.fail(f'"{self._tokens[self._at].text}" is unexpected')
+# Around a place: the contexts, the innermost first (True is the row itself, False something inside it), the fields that
+# an `#if` asked for, and the names that blocks gave (`as |x|`) with what they are called in the translation.
+_State: TypeAlias = "tuple[tuple[bool, ...], frozenset[tuple[str, ...]], dict[str, str]]"
 
 
-def _segment(text: str) -> str:
-    return text[1:-1].replace("\\]", "]").replace("\\\\", "\\") if text.startswith("[") else text
+@dataclass(slots=True)
+class _Block:
+    tag: _Tag
+    name: str
+    closing: str
+    kind: str
+    names: dict[str, str]
+    reads: list[Read]
+    depth: int
+    loop: int | None
+    before: _State
+    outer: _State
+    has_else: bool = False
 
 
-def _path(source: str, segments: list[str], data: bool, position: int) -> Path:
-    depth, parts = 0, list[str]()
-    for segment in segments:
-        if segment in ("..", ".", "this"):
-            if parts:
-                raise ValueError(f'"{segment}" cannot stand inside a path ({source})')
-            depth += segment == ".."
-        else:
-            parts.append(_segment(segment))
-    heads = tuple((".".join(parts[:size]), size) for size in range(len(parts), 1, -1))
-    scoped = segments[0] in ("..", ".", "this")
-    return Path(source, depth, tuple(parts), data, scoped, position, heads)
+class Translation:
+    """A template as the library gets it.
 
+    Args:
+        source: The template.
 
-# --- reading templates ----------------------------------------------------------------------------------------------
-
-
-class _Parser:
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._items = list(_scan(source))
-        self._at = 0
-
-    def parse(self) -> Program:
-        program = self._program((), 0)
-        if self._at < len(self._items):
-            tag = self._items[self._at]
-            assert isinstance(tag, _Tag)
-            if tag.kind == "close":
-                raise TemplateSyntaxError(tag.position, f"{_shown(self._source, tag.position)} closes nothing.")
-            raise TemplateSyntaxError(tag.position, "{{else}} outside a block.")
-        return program
-
-    def _program(self, params: tuple[str, ...], nesting: int) -> Program:
-        """Read until a tag that ends a program: a closing tag or an else."""
-        program = Program(params=params)
-        while self._at < len(self._items):
-            item = self._items[self._at]
-            if isinstance(item, Text):
-                program.body.append(item)
-            elif item.kind in ("close", "inverse", "chain"):
-                break
-            elif item.kind == "comment":
-                program.body.append(Comment(item.strip))
-            elif item.kind in ("output", "raw", "ampersand"):
-                inside = _Expressions(item, self._source)
-                program.body.append(Output(inside.call(), item.kind != "output", item.strip))
-                inside.end()
-            elif item.kind in ("block", "inverse_block"):
-                program.body.append(self._block(item, nesting + 1))
-                continue
-            elif item.kind == "partial":
-                raise TemplateSyntaxError(
-                    item.position,
-                    f"partials are not supported ({_shown(self._source, item.position)}); write the text out here.",
-                )
-            else:
-                raise TemplateSyntaxError(
-                    item.position, f"decorators are not supported ({_shown(self._source, item.position)})."
-                )
-            self._at += 1
-        return program
-
-    def _opening(self, tag: _Tag) -> tuple[Call, tuple[str, ...]]:
-        inside = _Expressions(tag, self._source)
-        call = inside.call()
-        params = inside.block_params()
-        inside.end()
-        self._at += 1
-        return call, params
-
-    def _block(self, tag: _Tag, nesting: int) -> Block:
-        if nesting > MAX_NESTING:
-            raise TemplateSyntaxError(tag.position, f"blocks are nested more than {MAX_NESTING} levels deep.")
-        call, params = self._opening(tag)
-        program = self._program(params, nesting)
-        inverse, inverse_strip = self._inverse(nesting, chains=tag.kind == "block")
-        closing = self._closing(tag, call)
-        block = Block(call, program, inverse, tag.strip, inverse_strip, closing)
-        if inverse is not None and inverse.chained:
-            inner = inverse.body[0]
-            assert isinstance(inner, Block)
-            inner.close_strip = closing
-        if tag.kind == "inverse_block":
-            block.program, block.inverse = inverse, program
-        return block
-
-    def _inverse(self, nesting: int, *, chains: bool) -> tuple[Program | None, Strip]:
-        tag = self._items[self._at] if self._at < len(self._items) else None
-        if not isinstance(tag, _Tag) or tag.kind not in ("inverse", "chain"):
-            return None, Strip()
-        if nesting > MAX_NESTING:
-            raise TemplateSyntaxError(tag.position, f"blocks are nested more than {MAX_NESTING} levels deep.")
-        if tag.kind == "inverse":
-            self._at += 1
-            return self._program((), nesting), tag.strip
-        if not chains:
-            raise TemplateSyntaxError(tag.position, "an {{else …}} with arguments cannot follow {{^…}}.")
-        call, params = self._opening(tag)
-        program = self._program(params, nesting)
-        inverse, strip = self._inverse(nesting + 1, chains=True)
-        block = Block(call, program, inverse, tag.strip, strip, strip)
-        if inverse is not None and inverse.chained:
-            inner = inverse.body[0]
-            assert isinstance(inner, Block)
-            inner.close_strip = strip
-        return Program([block], chained=True), tag.strip
-
-    def _closing(self, tag: _Tag, call: Call) -> Strip:
-        opened = _shown(self._source, tag.position)
-        item = self._items[self._at] if self._at < len(self._items) else None
-        if not isinstance(item, _Tag):
-            raise TemplateSyntaxError(tag.position, f"the block {opened} is never closed.")
-        if item.kind != "close":
-            raise TemplateSyntaxError(item.position, f"a second {{{{else}}}} in the block {opened}.")
-        inside = _Expressions(item, self._source)
-        name = inside.call().name
-        inside.end()
-        if name.source != call.name.source:
-            raise TemplateSyntaxError(
-                item.position,
-                f"{_shown(self._source, item.position)} closes the block {opened}; "
-                f"expected {{{{/{call.name.source}}}}}.",
-            )
-        self._at += 1
-        return item.strip
-
-
-# --- white space ----------------------------------------------------------------------------------------------------
-
-
-def _trim(program: Program, root: bool) -> None:
-    """Take away the white space that `~` and the lines of block tags ask for, as Handlebars.js does."""
-    body = program.body
-    for i, node in enumerate(body):
-        if isinstance(node, Text):
-            continue
-        opens = closes = inline = False
-        if isinstance(node, Block):
-            strip, opens, closes = _trim_block(node)
-        else:
-            strip, inline = node.strip, isinstance(node, Comment)
-        before, after = _line_starts(body, i, root), _line_ends(body, i, root)
-        if strip.close:
-            _omit_right(body, i + 1, every=True)
-        if strip.open:
-            _omit_left(body, i - 1, every=True)
-        if inline and before and after:
-            _omit_right(body, i + 1)
-            _omit_left(body, i - 1)
-        if isinstance(node, Block):
-            first, last = node.program or node.inverse, node.inverse or node.program
-            assert first is not None
-            assert last is not None
-            if opens and before:
-                _omit_right(first.body, 0)
-                _omit_left(body, i - 1)
-            if closes and after:
-                _omit_right(body, i + 1)
-                _omit_left(last.body, len(last.body) - 1)
-
-
-def _trim_block(block: Block) -> tuple[Strip, bool, bool]:
-    for part in (block.program, block.inverse):
-        if part is not None:
-            _trim(part, False)
-    program = block.program or block.inverse
-    assert program is not None
-    inverse = block.inverse if block.program is not None else None
-    first = last = inverse
-    if inverse is not None and inverse.chained:
-        first = _only_block(inverse).program
-        while last is not None and last.chained:
-            last = _only_block(last).program
-    opens = _line_ends(program.body, -1, False)
-    closing = first if first is not None else program
-    closes = _line_starts(closing.body, len(closing.body), False)
-    if block.open_strip.close:
-        _omit_right(program.body, 0, every=True)
-    if inverse is not None:
-        assert first is not None
-        assert last is not None
-        if block.inverse_strip.open:
-            _omit_left(program.body, len(program.body) - 1, every=True)
-        if block.inverse_strip.close:
-            _omit_right(first.body, 0, every=True)
-        if block.close_strip.open:
-            _omit_left(last.body, len(last.body) - 1, every=True)
-        if _line_starts(program.body, len(program.body), False) and _line_ends(first.body, -1, False):
-            _omit_left(program.body, len(program.body) - 1)
-            _omit_right(first.body, 0)
-    elif block.close_strip.open:
-        _omit_left(program.body, len(program.body) - 1, every=True)
-    return Strip(block.open_strip.open, block.close_strip.close), opens, closes
-
-
-def _only_block(program: Program) -> Block:
-    block = program.body[-1]
-    assert isinstance(block, Block)
-    return block
-
-
-def _at(body: list[Node], i: int) -> Node | None:
-    return body[i] if 0 <= i < len(body) else None
-
-
-def _line_starts(body: list[Node], i: int, root: bool) -> bool:
-    """Say whether only white space stands between the start of the line and node `i`."""
-    before = _at(body, i - 1)
-    if before is None:
-        return root
-    if not isinstance(before, Text):
-        return False
-    kept = before.original.rstrip(_WHITE_TAIL)
-    if "\n" in before.original[len(kept) :]:
-        return True
-    return root and _at(body, i - 2) is None and not kept
-
-
-def _line_ends(body: list[Node], i: int, root: bool) -> bool:
-    after = _at(body, i + 1)
-    if after is None:
-        return root
-    if not isinstance(after, Text):
-        return False
-    white = _leading_white(after.original)
-    if "\n" in white:
-        return True
-    return root and _at(body, i + 2) is None and white == after.original
-
-
-def _leading_white(text: str) -> str:
-    match = _WHITE_RUN.match(text)
-    return match.group() if match is not None else ""
-
-
-def _omit_right(body: list[Node], i: int, *, every: bool = False) -> None:
-    text = _at(body, i)
-    if not isinstance(text, Text) or (not every and text.right_stripped):
-        return
-    before = text.value
-    if every:
-        text.value = before[len(_leading_white(before)) :]
-    else:
-        rest = before.lstrip(" \t")
-        if rest.startswith("\r"):
-            rest = rest[1:]
-        text.value = rest.removeprefix("\n")
-    text.right_stripped = text.value != before
-
-
-def _omit_left(body: list[Node], i: int, *, every: bool = False) -> None:
-    text = _at(body, i)
-    if not isinstance(text, Text) or (not every and text.left_stripped):
-        return
-    before = text.value
-    text.value = before.rstrip(_WHITE_TAIL if every else " \t")
-    text.left_stripped = text.value != before
-
-
-def parse(source: str) -> Program:
-    """Read a template.
+    Attributes:
+        text: The template anew.
+        table: What the numbers in it stand for: paths and literals.
+        loops: Characters of plain text in each loop's body, without those of loops inside it.
+        plain: Text, path, and whether it is raw, in turn, and the text at the end; None where a template has more.
+        reads: The fields that the template reads from the top level.
+        wrong: Unknown helpers and wrong arguments: position and message.
 
     Raises:
-        TemplateSyntaxError: It is no template of this language.
+        TemplateSyntaxError: The template cannot be read.
     """
-    program = _Parser(source).parse()
-    _trim(program, True)
-    return program
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self.table: list[Any] = []
+        self.loops: list[int] = []
+        self.plain: tuple[list[tuple[str, Path, bool]], str] | None = None
+        self.reads: list[Read] = []
+        self.wrong: list[tuple[int, str]] = []
+        self._stack: list[_Block] = []
+        self._state: _State = ((True,), frozenset(), {})
+        self._tokens: list[_Token] = []  # of one tag, the next one last
+        self._names = 0
+        texts, tags = _scan(source)
+        texts = _trim(texts, tags)
+        out: list[str] = []
+        pieces: list[tuple[str, Path, bool]] = []
+        for text, tag in zip(texts, tags, strict=False):
+            if self._stack and self._stack[-1].loop is not None:
+                self.loops[self._stack[-1].loop] += len(text)
+            self._tag, self._tokens = tag, tag.tokens[::-1]
+            if sum(text == "(" for _, text, _ in tag.tokens) > MAX_CALLS:
+                raise TemplateSyntaxError(tag.position, f"more than {MAX_CALLS} parentheses in one tag.")
+            out += text, self._translate(tag)
+            if self._tokens:
+                raise self._fail(f'"{self._tokens[-1][1]}" is unexpected')
+            if re.fullmatch(r"\{+show \. [0-9]+\}+", out[-1]):
+                pieces.append((text, self.table[-1], tag.kind != ""))
+        if self._stack:
+            raise TemplateSyntaxError(self._stack[-1].tag.position, f"the block {self._opened()} is never closed.")
+        self.text = "".join([*out, texts[-1]])
+        if len(pieces) == len(tags) and "\\{{" not in source:
+            self.plain = (pieces, texts[-1])
+
+    def _translate(self, tag: _Tag) -> str:
+        shown = _shown(self._source, tag.position)
+        if tag.kind in (">", "#>"):
+            message = f"partials are not supported ({shown}); write the text out here."
+            raise TemplateSyntaxError(tag.position, message)
+        if tag.kind in ("*", "#*"):
+            raise TemplateSyntaxError(tag.position, f"decorators are not supported ({shown}).")
+        if tag.kind in ("", "{", "&"):
+            head, values, pairs = self._parts()
+            value = self._helper(head, values, pairs) if values or pairs else self._field(head)
+            call = "show " + (value[5:-1] if value.startswith("(get ") else value)
+            return "{{" + call + "}}" if tag.kind == "" else "{{{" + call + "}}}"
+        # After a comment, the library does not look whether a block tag stands on a line of its own.
+        read = {"!": lambda: "!", "else": self._else, "/": self._close}.get(tag.kind, self._open)
+        return "{{!}}{{" + read() + "}}"
+
+    # Blocks.
+
+    def _open(self) -> str:
+        outer = self._stack[-1] if self._stack else None
+        start, name = len(self.reads), _unquoted(self._peek())
+        kind, value, names = self._header()
+        loop = outer.loop if outer else None
+        if kind in ("each", "section"):
+            loop = len(self.loops)
+            self.loops.append(0)
+            value = f"(items {value} {loop})" if kind == "each" else f"{value} {loop}"
+        depth = outer.depth + 1 if outer else 1
+        block = _Block(self._tag, name, kind, kind, names, self.reads[start:], depth, loop, self._state, self._state)
+        self._stack.append(block)
+        if self._tag.kind == "^":
+            _make_optional(block.reads)
+        self._enter(block, yes=self._tag.kind == "#")
+        return f"{self._tag.kind}{kind} {value}" + (f" as |{' '.join(names.values())}|" if names else "")
+
+    def _header(self) -> tuple[str, str, dict[str, str]]:
+        """Read what opens a block: its kind, the value it is about, and the names it gives."""
+        start = len(self.reads)
+        head, values, pairs = self._parts()
+        name, names = _unquoted(head), self._block_names()
+        kind = name if name in _BLOCKS and (values or pairs) else "section"
+        if kind != "section":
+            if len(values) != 1:
+                self._wrong(head, f"#{name} takes one value, found {len(values)}.")
+            if kind in ("if", "unless"):
+                _make_optional(self.reads[start:])
+                values += [f"includeZero=(truth {pairs.pop(key)})" for key in list(pairs) if key == "includeZero"]
+            if pairs:
+                self._wrong(head, f"#{name} has no {listing(list(pairs))}.")
+        elif values or pairs:
+            self._wrong(head, self._unknown(name, block=True))
+        elif name in (*_BLOCKS, "lookup", "log"):
+            what = "needs a value: {{#" + name + " field}}" if name in _BLOCKS else "is no block"
+            self._wrong(head, f"{name} {what}.")
+        else:
+            values = [self._field(head)]
+        if names and kind not in ("each", "with"):
+            self._wrong(head, f"#{name} has no block parameters (as |…|); #each and #with have.")
+        return kind, " ".join(values), names
+
+    def _enter(self, block: _Block, *, yes: bool) -> None:
+        if block.depth > MAX_NESTING:
+            message = f"blocks are nested more than {MAX_NESTING} levels deep."
+            raise TemplateSyntaxError(self._tag.position, message)
+        contexts, guards, names = block.outer
+        asked = guards | {read.path.parts for read in block.reads}
+        if block.kind in ("if", "unless"):
+            self._state = (contexts, asked if yes == (block.kind == "if") else guards, names)
+        else:
+            self._state = ((False, *contexts), asked, {**names, **block.names}) if yes else block.outer
+
+    def _else(self) -> str:
+        position = self._tag.position
+        if not self._stack:
+            raise TemplateSyntaxError(position, "{{else}} outside a block.")
+        block = self._stack[-1]
+        if block.has_else:
+            raise TemplateSyntaxError(position, f"a second {{{{else}}}} in the block {self._opened()}.")
+        _make_optional(block.reads)
+        self._enter(block, yes=block.tag.kind == "^")
+        block.has_else = not self._tokens
+        if block.has_else:
+            return "else"
+        if block.tag.kind == "^":
+            raise TemplateSyntaxError(position, "an {{else …}} with arguments cannot follow {{^…}}.")
+        start, head = len(self.reads), self._peek()
+        kind, value, _ = self._header()
+        if kind not in ("if", "unless"):
+            self._wrong(head, f"only if and unless can follow else; put {{{{#{head[1]} …}}}} after {{{{else}}}}.")
+        block.kind, block.reads, block.outer, block.depth = kind, self.reads[start:], self._state, block.depth + 1
+        self._enter(block, yes=True)
+        return f"else {kind} {value}"
+
+    def _close(self) -> str:
+        shown = _shown(self._source, self._tag.position)
+        name = _unquoted(self._head())
+        if not self._stack:
+            raise TemplateSyntaxError(self._tag.position, f"{shown} closes nothing.")
+        block = self._stack[-1]
+        if name != block.name:
+            message = f"{shown} closes the block {self._opened()}; expected {{{{/{block.name}}}}}."
+            raise TemplateSyntaxError(self._tag.position, message)
+        self._stack.pop()
+        self._state = block.before
+        return "/" + block.closing
+
+    def _opened(self) -> str:
+        return _shown(self._source, self._stack[-1].tag.position)
+
+    # Values.
+
+    def _fail(self, message: str) -> TemplateSyntaxError:
+        position = self._tokens[-1][2] if self._tokens else self._tag.position
+        return TemplateSyntaxError(position, f"{message} in the tag {_shown(self._source, self._tag.position)}.")
+
+    def _wrong(self, at: _Token, message: str) -> None:
+        self.wrong.append((at[2], message))
+
+    def _peek(self, ahead: int = 1) -> _Token:
+        return self._tokens[-ahead] if len(self._tokens) >= ahead else _END
+
+    def _head(self) -> _Token:
+        if self._peek()[0] in ("string", "word"):
+            return self._tokens.pop()
+        raise self._fail(f'"{self._peek()[1]}" is unexpected' if self._tokens else "a name is missing")
+
+    def _parts(self) -> tuple[_Token, list[str], dict[str, str]]:
+        """Read a name, its arguments, and its key=value pairs."""
+        head = self._head()
+        values: list[str] = []
+        pairs: dict[str, str] = {}
+        while self._tokens and self._peek()[1] != ")" and not self._at_block_names():
+            if self._peek(2)[1] == "=":
+                key = self._head()[1]
+                self._tokens.pop()
+                pairs[key] = self._argument()
+            elif pairs:
+                raise self._fail("an argument follows key=value pairs")
+            else:
+                values.append(self._argument())
+        return head, values, pairs
+
+    def _argument(self) -> str:
+        if self._peek()[1] == "(":
+            self._tokens.pop()
+            value = self._helper(*self._parts())
+            if self._peek()[1] != ")":
+                raise self._fail("a closing parenthesis is missing")
+            self._tokens.pop()
+            return value
+        kind, text, _ = token = self._head()
+        if kind == "string":
+            return self._number("lit", _unquoted(token))
+        if text in _WORDS:
+            return self._number("lit", _WORDS[text])
+        if _NUMBER.fullmatch(text):
+            return self._number("lit", float(text) if "." in text else int(text))
+        return self._field(token)
+
+    def _helper(self, head: _Token, values: list[str], pairs: dict[str, str]) -> str:
+        name = _unquoted(head)
+        if name in _BLOCKS:
+            self._wrong(head, f"{name} needs a block: {{{{#{name} …}}}} … {{{{/{name}}}}}.")
+        elif name not in ("lookup", "log"):
+            self._wrong(head, self._unknown(name))
+        elif name == "lookup" and (len(values) != 2 or pairs):
+            self._wrong(head, "lookup takes a list or object, and an index or key: {{lookup list 0}}.")
+        return f"({' '.join([name, *values])})"
+
+    def _field(self, token: _Token) -> str:
+        kind, text, position = token
+        up, parts = 0, list[str]()
+        bare = text.removeprefix("@")
+        if kind == "string" or _NUMBER.fullmatch(text):
+            parts = [_unquoted(token)]
+        elif not _PATH.fullmatch(bare) or bare.count(".") + bare.count("/") > MAX_NESTING:
+            raise TemplateSyntaxError(position, f"{quote(text)} is no field; {LITERAL_BRACES}")
+        else:
+            for match in _SEGMENT.finditer(bare):
+                if match[1] not in ("..", ".", "this"):
+                    parts.append(match[1][1:-1].replace("\\]", "]") if match[1][0] == "[" else match[1])
+                elif parts:
+                    raise TemplateSyntaxError(position, f'"{match[1]}" cannot stand inside a path ({text}).')
+                else:
+                    up += match[1] == ".."
+        contexts, guards, names = self._state
+        base, top = "/".join([".."] * up) or ".", up < len(contexts) and contexts[up]
+        if bare != text:
+            root = parts.pop(0) if parts else ""
+            base, top = "@" + "../" * up + root, root == "root"
+            if root not in ("root", "index", "key", "first", "last"):
+                return self._number("lit", None)
+        elif parts and text.startswith(parts[0]) and parts[0] in names:
+            base, top = names[parts.pop(0)], False
+        if not parts:
+            return base
+        path = Path(tuple(parts))
+        if top:
+            asked = any(path.parts[: len(guard)] == guard for guard in guards)
+            self.reads.append(Read(".".join(parts), path, position, not asked))
+        return self._number(f"get {base}", path)
+
+    def _number(self, helper: str, entry: Any) -> str:
+        self.table.append(entry)
+        return f"({helper} {len(self.table) - 1})"
+
+    def _at_block_names(self) -> bool:
+        return self._peek()[1] == "as" and self._peek(2)[1] == "|"
+
+    def _block_names(self) -> dict[str, str]:
+        names: dict[str, str] = {}
+        if self._at_block_names():
+            del self._tokens[-2:]
+            while self._peek()[0] == "word":
+                # The library knows only simple names.
+                names[self._tokens.pop()[1]] = f"b{self._names}"
+                self._names += 1
+            if self._peek()[1] != "|" or not names:
+                raise self._fail("block parameters are written as |name index|")
+            self._tokens.pop()
+        return names
+
+    def _unknown(self, name: str, *, block: bool = False) -> str:
+        known = list(_BLOCKS) if block else [*_BLOCKS, "lookup"]
+        near = nearest(name, known)
+        hint = f" Did you mean {listing(near)}?" if near else ""
+        return (
+            f"unknown {'block' if block else 'helper'} {quote(name)}.{hint} "
+            f"Templates know {listing(known, last='and')}. A name with a space is written [like this]; {LITERAL_BRACES}"
+        )
+
+
+def _make_optional(reads: list[Read]) -> None:
+    for read in reads:
+        read.required = False
+
+
+def _unquoted(token: _Token) -> str:
+    kind, text, _ = token
+    return text[1:-1].replace("\\" + text[0], text[0]) if kind == "string" else text
 
 
 # --- rendering ------------------------------------------------------------------------------------------------------
 
-ToText: TypeAlias = Callable[[Any], str]
 
+class _Run:
+    """One rendering: what the numbers of the template stand for, and how much it did."""
 
-class _Sink:
-    __slots__ = ("escape", "iterations", "parts", "size", "to_text")
+    def __init__(self, template: Translation) -> None:
+        self.table = template.table
+        self.loops = template.loops
+        self._steps = 0
+        self._size = 0
 
-    def __init__(self, to_text: ToText, escape: bool) -> None:
-        self.parts: list[str] = []
-        self.size = 0
-        self.iterations = 0
-        self.to_text = to_text
-        self.escape = escape
+    def step(self, count: int) -> None:
+        self._steps += count
+        if self._steps > MAX_STEPS:
+            raise TooLarge(f"it takes more than {MAX_STEPS:,} steps")
 
-    def write(self, text: str) -> None:
-        self.size += len(text)
-        if self.size > MAX_OUTPUT:
-            raise TooLarge(f"the text is longer than {MAX_OUTPUT:,} characters")
-        self.parts.append(text)
+    def grow(self, characters: int) -> None:
+        self._size += characters
+        if self._size > MAX_OUTPUT:
+            raise TooLarge(f"its text is longer than {MAX_OUTPUT:,} characters")
 
-    def step(self) -> None:
-        self.iterations += 1
-        if self.iterations > MAX_ITERATIONS:
-            raise TooLarge(f"its loops take more than {MAX_ITERATIONS:,} turns")
+    def loop(self, number: int, turns: int) -> None:
+        self.step(turns)
+        self.grow(turns * self.loops[number])
 
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """What `@index`, `@key`, `@first` and `@last` are in one turn of a loop."""
-
-    values: Mapping[str, Any]
-    parent: _Frame | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    this: Any
-    outer: _Scope | None
-    root: Any
-    frame: _Frame | None
-    named: Mapping[str, Any]
-
-    def enter(self, this: Any, frame: _Frame | None, named: Mapping[str, Any]) -> _Scope:
-        # As in Handlebars.js, `../` goes up only where the context changed.
-        outer = self.outer if _same(this, self.this) else self
-        return _Scope(this, outer, self.root, frame, named)
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, (dict, list)) or isinstance(b, (dict, list)):
-        return a is b
-    return type(a) is type(b) and bool(a == b)
-
-
-def render(program: Program, context: Any, *, to_text: ToText, escape: bool) -> str:
-    """Render a template that `check` found sound.
-
-    Args:
-        program: The template.
-        context: Its data.
-        to_text: Turns a value into text.
-        escape: Whether `{{x}}` is escaped for HTML.
-
-    Raises:
-        TooLarge: The text or its loops grow beyond all bounds.
-    """
-    sink = _Sink(to_text, escape)
-    _render(program, _Scope(context, None, context, None, {}), sink)
-    return "".join(sink.parts)
-
-
-def escape_html(text: str) -> str:
-    """Escape a text as Handlebars.js does: `&`, `<`, `>`, both quotes, the backtick and `=`."""
-    return text.translate(_ESCAPES)
-
-
-def step_into(value: Any, part: str) -> Any:
-    """Read one name or index of a value; None where there is none."""
-    if isinstance(value, Mapping):
-        return value.get(part)
-    if isinstance(value, (list, str)):
-        if part == "length":
-            # JavaScript counts UTF-16 units.
-            return len(value) + (sum(c > "\uffff" for c in value) if isinstance(value, str) else 0)
-        if part.isascii() and part.isdigit() and len(part) < 10 and (part == "0" or part[0] != "0"):
-            index = int(part)
-            return value[index] if index < len(value) else None
-    return None
-
-
-def follow(value: Any, parts: tuple[str, ...], heads: tuple[tuple[str, int], ...]) -> Any:
-    """Read a path from a value; None where it leads nowhere. A key that holds the dots wins over the path."""
-    at = 0
-    if heads and isinstance(value, Mapping):
-        for head, size in heads:
-            if head in value:
-                value, at = value[head], size
-                break
-    for part in parts[at:]:
-        value = step_into(value, part)
-        if value is None:
-            return None
-    return value
-
-
-def _resolve(path: Path, scope: _Scope) -> Any:
-    parts = path.parts
-    if path.data:
-        if parts and parts[0] == "root" and not path.depth:
-            rest = parts[1:]
-            heads = tuple((head.removeprefix("root."), size - 1) for head, size in path.heads if size > 2)
-            return follow(scope.root, rest, heads)
-        frame = scope.frame
-        for _ in range(path.depth):
-            frame = frame.parent if frame is not None else None
-        return follow(frame.values, parts, ()) if frame is not None and parts else None
-    if parts and not path.scoped and not path.depth and parts[0] in scope.named:
-        return follow(scope.named[parts[0]], parts[1:], ())
-    at: _Scope | None = scope
-    for _ in range(path.depth):
-        at = at.outer if at is not None else None
-    if at is None:
-        return None
-    return follow(at.this, parts, path.heads)
-
-
-def _value(expression: Expression, scope: _Scope) -> Any:
-    if isinstance(expression, Path):
-        return _resolve(expression, scope)
-    if isinstance(expression, Literal):
-        return expression.value
-    return _lookup(expression, scope)
-
-
-def _lookup(call: Call, scope: _Scope) -> Any:
-    """The helpers that are no blocks: lookup, and log, which says nothing here."""
-    if call.name.parts[0] == "log":
-        return None
-    value, key = (_value(param, scope) for param in call.params)
-    if value is None or value is False or value == "" or (isinstance(value, (int, float)) and not value):
+    def get(self, base: Any, number: int) -> Any:
+        path: Path = self.table[number]
+        value = path.follow(base)
+        if path.parts[-1] == "length" and type(value) is int:
+            self.step(value >> 12)
         return value
-    if key is True or key is False:
+
+
+def _show(run: _Run, args: list[Any], options: HelperOptions) -> str:
+    value = run.get(*args) if len(args) == 2 else args[0]
+    text = "" if value is _NULL else to_text(value)
+    run.grow(len(text))
+    return text
+
+
+def _lookup(run: _Run, args: list[Any], options: HelperOptions) -> Any:
+    value, key = args
+    if isinstance(key, bool):
         key = "true" if key else "false"
     elif isinstance(key, float) and key.is_integer():
         key = int(key)
-    return step_into(value, str(key)) if isinstance(key, (str, int, float)) else None
+    if not value and not isinstance(value, (list, Mapping)):
+        return value
+    return Path((str(key),)).follow(value) if isinstance(key, (str, int, float)) else None
 
 
-def _truthy(value: Any, *, include_zero: bool = False) -> bool:
-    if include_zero and not isinstance(value, bool) and isinstance(value, (int, float)) and value == 0:
-        return True
-    return bool(value) or isinstance(value, Mapping)
+def _items(run: _Run, args: list[Any], options: HelperOptions) -> Any:
+    value, number = args
+    if isinstance(value, Mapping):
+        # JavaScript's order: keys that are whole numbers come first.
+        first = sorted(filter(_INDEX.fullmatch, value), key=int)
+        value = {key: value[key] for key in [*first, *value]} if first else value
+    if isinstance(value, (list, Mapping)):
+        run.loop(number, len(value))
+    return value
 
 
-def _empty(value: Any) -> bool:
-    """What `{{#with}}` takes for nothing; unlike for `{{#if}}`, 0 is something."""
-    return value is None or value is False or value == "" or (isinstance(value, list) and not value)
+def _section(run: _Run, args: list[Any], options: HelperOptions) -> str:
+    from dotpromptz_handlebars import SafeString
+
+    value, number = args
+    if value is None or value is False or value == [] or value is _NULL:
+        return options.inverse()
+    if not isinstance(value, list):
+        return options.fn(None if value is True else value)
+    run.loop(number, len(value))
+    frame, last = dict(options.data), len(value) - 1
+    out: list[str] = []
+    for index, item in enumerate(value):
+        options.data.update(index=index, key=index, first=index == 0, last=index == last)
+        # The library takes None for the context that is there.
+        out.append(options.fn(_NULL if item is None else item))
+    options.data.clear()
+    options.data.update(frame)
+    return SafeString("".join(out))
 
 
-def _render(program: Program | None, scope: _Scope, sink: _Sink) -> None:
-    if program is None:
-        return
-    for node in program.body:
-        if isinstance(node, Text):
-            sink.write(node.value)
-        elif isinstance(node, Output):
-            call = node.call
-            helper = bool(call.params or call.hash)
-            value = _lookup(call, scope) if helper else _resolve(call.name, scope)
-            if value is None:
-                continue
-            text = sink.to_text(value)
-            sink.write(text if node.raw or not sink.escape else escape_html(text))
-        elif isinstance(node, Block):
-            _render_block(node, scope, sink)
+_NULL: tuple[()] = ()
+_HELPERS: dict[str, Callable[[_Run, list[Any], HelperOptions], Any]] = {
+    "show": _show,
+    "get": lambda run, args, options: run.get(*args),
+    "lit": lambda run, args, options: run.table[args[0]],
+    "truth": lambda run, args, options: bool(args[0]) or isinstance(args[0], Mapping),
+    "lookup": _lookup,
+    "log": lambda run, args, options: None,
+    "items": _items,
+    "section": _section,
+}
 
 
-def _render_block(block: Block, scope: _Scope, sink: _Sink) -> None:
-    name = block_kind(block)
-    sink.step()
-    if name == "section":
-        value = _resolve(block.call.name, scope)
-        if isinstance(value, list) and value:
-            _each(block, value, scope, sink)
-        elif value is True:
-            _render(block.program, scope, sink)
-        elif value is None or value is False or isinstance(value, list):
-            _render(block.inverse, scope, sink)
-        else:
-            _render(block.program, scope.enter(value, scope.frame, scope.named), sink)
-        return
-    value = _value(block.call.params[0], scope)
-    if name in ("if", "unless"):
-        zero = any(key == "includeZero" and _truthy(_value(e, scope)) for key, e in block.call.hash)
-        yes = _truthy(value, include_zero=zero) == (name == "if")
-        _render(block.program if yes else block.inverse, scope, sink)
-    elif name == "with":
-        if _empty(value):
-            _render(block.inverse, scope, sink)
-        else:
-            named = _named(block, scope, (value,))
-            _render(block.program, scope.enter(value, scope.frame, named), sink)
-    elif isinstance(value, (list, Mapping)) and value:
-        _each(block, value, scope, sink)
-    else:
-        _render(block.inverse, scope, sink)
+@functools.cache
+def _library(escape: bool) -> Handlebars:
+    from dotpromptz_handlebars import Handlebars
+
+    def helper(inner: Callable[[_Run, list[Any], HelperOptions], Any]) -> HelperFn:
+        def call(args: list[Any], options: HelperOptions) -> Any:
+            run: _Run = options.data["run"]
+            # The library copies the context for each call.
+            run.step(1 + (len(options.context) >> 7 if isinstance(options.context, Mapping) else 0))
+            return inner(run, args, options)
+
+        return call
+
+    library = Handlebars(escape_html=escape, max_depth=3 * MAX_NESTING)
+    for name, inner in _HELPERS.items():
+        library.register_helper(name, helper(inner))
+    return library
 
 
-def _named(block: Block, scope: _Scope, values: tuple[Any, ...]) -> Mapping[str, Any]:
-    params = block.program.params if block.program is not None else ()
-    return {**scope.named, **dict(zip(params, values, strict=False))} if params else scope.named
+def compile_template(template: Translation, *, escape: bool) -> Callable[[Mapping[str, Any]], str]:
+    """Hand a template to the library.
 
+    Args:
+        template: A template with nothing wrong.
+        escape: Whether `{{x}}` is escaped for HTML.
 
-def _each(block: Block, value: list[Any] | Mapping[str, Any], scope: _Scope, sink: _Sink) -> None:
-    last = len(value) - 1
-    pairs = enumerate(value) if isinstance(value, list) else _in_order(value)
-    parent = scope.frame
-    inherited = parent.values if parent is not None else {}
-    for index, (key, item) in enumerate(pairs):
-        sink.step()
-        values = {**inherited, "key": key, "index": index, "first": index == 0, "last": index == last}
-        frame = _Frame(values, parent if parent is not None else _Frame({}, None))
-        _render(block.program, scope.enter(item, frame, _named(block, scope, (item, key))), sink)
-
-
-def _in_order(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Objects in JavaScript's order: keys that are whole numbers come first, in order."""
-    numbers = [key for key in value if key.isascii() and key.isdigit() and len(key) < 10 and str(int(key)) == key]
-    for key in sorted(numbers, key=int):
-        yield key, value[key]
-    chosen = set(numbers)
-    for key, item in value.items():
-        if key not in chosen:
-            yield key, item
-
-
-def block_kind(block: Block) -> str:
-    """Return `if`, `unless`, `each`, `with`, or `section` for a block that is named after a field."""
-    call = block.call
-    if call.name.simple and call.name.parts[0] in ("if", "unless", "each", "with") and call.params:
-        return call.name.parts[0]
-    return "section"
+    Returns:
+        Renders the template over a context. Raises TooLarge where the text or the work grows beyond all bounds.
+    """
+    render = _library(escape).compile(template.text)
+    return lambda context: render(context, data={"run": _Run(template)})

@@ -27,14 +27,42 @@ def problems(source: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
+# Where we differ from Handlebars.js: what we give instead (None: a SuiteError), and why. docs/templates.md says it.
+SAME_CONTEXT = "the library's `../` goes up at each #with and #each, also into the context that is there already"
+KNOWN_DIFFERENCES: dict[str, tuple[str | None, str]] = {
+    "{{#each rows}}{{#with this}}{{v}}{{../p}}{{/with}}{{/each}}": ("12", SAME_CONTEXT),
+    "{{#each l}}{{#each ../l}}{{#each ../../l}}{{this}}{{/each}}{{/each}}{{/each}}": ("12121212", SAME_CONTEXT),
+    "{{#each rows}}{{#in}}{{@../index}}{{/in}}{{/each}}": ("", "a section has no frame for `@../`; #each has"),
+    "{{#if f}}a{{else with o}}{{x}}{{/if}}": (None, "the library chains only if and unless, and drops the rest"),
+    "{{#l as |x|}}{{x}}{{/l}}": (None, "the library gives names in #each and #with only"),
+    " {{^f}} \n{{else}}x\n{{/f}} y": (" y", "Handlebars.js reads the lines of {{^x}} … {{else}} the wrong way round"),
+    "  {{#if f}}{{else if f}}\n{{else}}\n{{b}} {{/if}} \nx": (
+        "  B  \nx",
+        "Handlebars.js looks at the first {{else}} to see whether {{/if}} stands on a line of its own",
+    ),
+    "{{lookup f 0}}{{lookup l 'length'}}{{lookup rows.[0] 'v'}}": ("false21", "Handlebars.js adds the numbers up"),
+    "{{#each l}}{{b}}{{/each}}{{lookup l 0 hash=1}}": (None, "Handlebars.js ignores names that a helper does not know"),
+    "{{#each l hash=1}}x{{/each}}": (None, "Handlebars.js ignores names that a helper does not know"),
+}
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["template"].encode("unicode_escape").decode()[:50])
 def test_as_handlebars_js(case: dict[str, Any]) -> None:
     escape = case.get("escape", False)
-    if case.get("error"):
+    text: str | None = None if case.get("error") else case["text"]
+    if case["template"] in KNOWN_DIFFERENCES:
+        ours, _why = KNOWN_DIFFERENCES[case["template"]]
+        assert ours != text
+        text = ours
+    if text is None:
         with pytest.raises(SuiteError):
             Template(case["template"], where="t", escape_html=escape)
     else:
-        assert render(case["template"], case["data"], escape=escape) == case["text"]
+        assert render(case["template"], case["data"], escape=escape) == text
+
+
+def test_known_differences_stand_in_the_table() -> None:
+    assert set(KNOWN_DIFFERENCES) <= {case["template"] for case in CASES}
 
 
 # What the table cannot hold, since we differ from Handlebars.js on purpose.
@@ -136,9 +164,9 @@ def test_only_data_is_read(path: str) -> None:
         ("{{#if (upper a)}}x{{/if}}", 1, ['unknown helper "upper"']),
         ("{{#if a as |x|}}x{{/if}}", 1, ["no block parameters"]),
         ("{{!-- open", 1, ["comment"]),
-        ("{{#if a}}" * 5000 + "{{/if}}" * 5000, 1, ["nested more than 100"]),
-        ("{{#if a}}x" + "{{else if b}}y" * 5000 + "{{/if}}", 1, ["nested more than 100"]),
-        ("{{#if " + "(lookup " * 5000 + "a}}", 1, ["nested too deep"]),
+        ("{{#if a}}" * 5000 + "{{/if}}" * 5000, 1, ["nested more than 50"]),
+        ("{{#if a}}x" + "{{else if b}}y" * 5000 + "{{/if}}", 1, ["nested more than 50"]),
+        ("{{#if " + "(lookup " * 5000 + "a}}", 1, ["more than 16 parentheses"]),
     ],
 )
 def test_what_is_wrong_is_said_with_the_line(source: str, line: int, words: list[str]) -> None:
@@ -254,8 +282,8 @@ def test_loops_that_multiply_are_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
     from pytest_evalgrader.data import handlebars
 
     loops = Template("{{#each a}}{{#each ../a}}{{#each ../../a}}{{/each}}{{/each}}{{/each}}", where="t", stage="grade")
-    monkeypatch.setattr(handlebars, "MAX_ITERATIONS", 10_000)
-    with pytest.raises(SampleError, match="10,000 turns") as caught:
+    monkeypatch.setattr(handlebars, "MAX_STEPS", 10_000)
+    with pytest.raises(SampleError, match="10,000 steps") as caught:
         loops.render({"a": list(range(1000))})
     assert caught.value.stage == "grade"
     monkeypatch.setattr(handlebars, "MAX_OUTPUT", 10_000)
