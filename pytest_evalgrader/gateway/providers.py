@@ -9,7 +9,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit, urlunsplit
@@ -58,13 +58,16 @@ class EndpointConfig:
 
     Args:
         label: How recordings and messages name it: the configured name, or its address without query.
-        url: Address that paths such as `/score` are added to.
+        url: Address that paths such as `/score` are added to; empty where only `url_env` says it.
         headers_env: Header name → environment variable that holds its value.
+        url_env: Environment variable that holds the address, read when a call is made: a fixture that starts the server
+            on a free port sets it. Where it is not set, `url` counts.
     """
 
     label: str
     url: str
     headers_env: tuple[tuple[str, str], ...] = ()
+    url_env: str | None = None
 
     def join(self, path: str) -> str:
         """Return the address of a path below the endpoint, its query kept."""
@@ -166,6 +169,30 @@ class Providers:
         if not key:
             raise CallError(self._missing_key(provider), "MissingKey")
         return key
+
+    def located(self, endpoint: EndpointConfig) -> EndpointConfig:
+        """Return an endpoint with the address that counts now, from its variable where that is set.
+
+        Raises:
+            CallError: The variable is needed and not set, or holds no address.
+        """
+        if endpoint.url_env is None:
+            return endpoint
+        address = self._env.get(endpoint.url_env, "").strip()
+        if not address and endpoint.url:
+            return endpoint
+        variable = f"endpoint {endpoint.label}: the environment variable {endpoint.url_env}"
+        if not address:
+            raise CallError(
+                f"{variable}, which holds its address, is not set. Set it, let a session-scoped autouse fixture that "
+                f"starts the server set it, or add url to [tool.evalgrader.endpoints.{endpoint.label}] of "
+                f"{self._source}.",
+                "MissingAddress",
+            )
+        problem = _url_problem(address, query=True)
+        if problem:
+            raise CallError(f"{variable} {problem}.", "BadAddress")
+        return replace(endpoint, url=address)
 
     def headers(self, endpoint: EndpointConfig) -> dict[str, str]:
         """Return the headers of an endpoint.
@@ -392,7 +419,7 @@ def _read_provider(read: _Reader, name: str, entry: object, env: Mapping[str, st
             place,
             table,
             "api_key_env",
-            lambda v: isinstance(v, str) and bool(re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", v)),
+            _is_variable,
             "the name of an environment variable (never the key itself)",
             "OPENAI_API_KEY" if is_default else None,
             show=False,
@@ -417,22 +444,33 @@ def _read_provider(read: _Reader, name: str, entry: object, env: Mapping[str, st
 def _read_endpoint(read: _Reader, name: str, entry: object) -> EndpointConfig | None:
     place = f"tool.evalgrader.endpoints.{name}"
     table = read.table(place, entry)
-    read.known(place, table, ("url", "headers_env"))
+    read.known(place, table, ("url", "url_env", "headers_env"))
     url = read.value(place, table, "url", lambda v: isinstance(v, str), 'an address such as "https://…"', None)
-    if url is None:
-        if "url" not in table:
-            read.problem(place, 'url is missing, such as url = "https://rewards.example.org"')
+    url_env = read.value(
+        place, table, "url_env", _is_variable, "the name of an environment variable that holds the address", None
+    )
+    if url is None and url_env is None:
+        if "url" not in table and "url_env" not in table:
+            read.problem(
+                place,
+                'url is missing, such as url = "https://rewards.example.org", or url_env = "VARIABLE" where a variable '
+                "holds it",
+            )
         return None
-    problem = _url_problem(url, query=True)
+    problem = None if url is None else _url_problem(url, query=True)
     if problem:
         read.problem(f"{place}.url", problem)
         return None
     headers = read.table(f"{place}.headers_env", table.get("headers_env", {}))
     for header, variable in headers.items():
-        if not (isinstance(variable, str) and re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", variable)):
+        if not _is_variable(variable):
             read.problem(f"{place}.headers_env.{header}", "must be the name of an environment variable, not a value")
             return None
-    return EndpointConfig(label=name, url=url.strip(), headers_env=tuple(headers.items()))
+    return EndpointConfig(label=name, url=(url or "").strip(), headers_env=tuple(headers.items()), url_env=url_env)
+
+
+def _is_variable(value: object) -> bool:
+    return isinstance(value, str) and bool(re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", value))
 
 
 def _is_number(value: object) -> bool:

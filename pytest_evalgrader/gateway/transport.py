@@ -140,7 +140,7 @@ class Transport:
         import httpx
 
         headers = self._providers.headers(endpoint)
-        url = endpoint.join(path)
+        url = self._providers.located(endpoint).join(path)
         shown = url.partition("?")[0]
         if self._http is None:
             self._http = httpx.AsyncClient(

@@ -107,6 +107,8 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
             base_url = "h:80"
             [tool.evalgrader.endpoints.e]
             headers_env = { Authorization = "Bearer x y" }
+            [tool.evalgrader.endpoints.g]
+            url_env = "http://h"
             [tool.evalgrader.endpoints.f]
             url = "http://h"
             headers_env = { Authorization = "Bearer x y" }
@@ -127,6 +129,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         "providers.d.base_url: must be an address that starts with",
         "endpoints.e: url is missing",
         "endpoints.f.headers_env.Authorization: must be the name",
+        "endpoints.g.url_env: must be the name",
     ):
         assert part in text
     assert "sk-this-is-a-key" not in text
@@ -161,6 +164,29 @@ def test_endpoints(tmp_path: Path) -> None:
         providers.endpoint("http://user:pass@h")
     assert "pass" not in str(caught.value).replace("password", "")
     assert scrub("x abcdefgh123 y", providers.secrets()) == "x *** y"
+
+
+def test_an_endpoint_may_be_found_through_a_variable(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(
+        '[tool.evalgrader.endpoints.a]\nurl_env = "A_URL"\n'
+        '[tool.evalgrader.endpoints.b]\nurl = "http://h"\nurl_env = "B_URL"\n',
+        "utf-8",
+    )
+    env: dict[str, str] = {}
+    providers = load_providers(path, env)
+    assert providers.check_endpoint("a", may_call=True) == []
+    a, b = providers.endpoint("a"), providers.endpoint("b")
+    with pytest.raises(CallError, match=r"A_URL, which holds its address, is not set.*fixture"):
+        providers.located(a)
+    assert providers.located(b).join("score") == "http://h/score"
+    env |= {"A_URL": "http://127.0.0.1:5/r?token=t", "B_URL": " http://127.0.0.1:6/ "}
+    assert providers.located(a).join("score") == "http://127.0.0.1:5/r/score?token=t"
+    assert providers.located(b).join("score") == "http://127.0.0.1:6/score"
+    assert providers.located(a).label == "a"
+    env["A_URL"] = "127.0.0.1:5"
+    with pytest.raises(CallError, match="A_URL must be an address"):
+        providers.located(a)
 
 
 def test_a_header_that_is_not_set_is_named(tmp_path: Path) -> None:
