@@ -40,7 +40,7 @@ class _Row(NamedTuple):
     indent: int = 0
 
 
-_NAMES = "task, model, metric"
+_NAMES = "metric"
 _COLUMNS = ("value", "95% interval", "n", "gate", "invalid", "errors", "tokens", "time")
 _LEFT = ("gate",)
 # Where the name of a task and model stands, these are empty.
