@@ -25,12 +25,15 @@ MAX_NESTING = 50
 """Most blocks inside each other, and most parts of a path."""
 MAX_CALLS = 16
 """Most parentheses in a tag."""
-MAX_STEPS = 200_000
-"""Most turns of loops and values read in one rendering; about two seconds."""
+MAX_STEPS = 100_000
+"""Most turns of loops and values read in one rendering; a few seconds."""
 MAX_OUTPUT = 16 * 1024 * 1024
 """Longest text of one rendering, in characters."""
 
+_TAG_COST = 8  # of a tag in a loop, in characters: a tag without text takes time too
+
 MISSING = object()
+"""What `Path.find` returns where there is nothing; None is a value."""
 LITERAL_BRACES = "to write two braces as text, put a backslash before them: \\{{"
 _BLOCKS = ("if", "unless", "each", "with")
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")
@@ -106,22 +109,27 @@ class Read:
 
     Args:
         name: As it is written, such as `q.text`.
-        position: Where in the source, in characters from 0.
+        line: Line of the template, from 1.
         required: False where the template asks whether the field is there: it is only a condition of `#if` or
             `#unless`, stands inside an `#if` on itself, or its block has an `{{else}}`.
     """
 
     name: str
     path: Path
-    position: int
+    line: int
     required: bool
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names and indices of the path."""
+        return self.path.parts
 
 
 # --- tags -----------------------------------------------------------------------------------------------------------
 
 _NAME = r"[^\s!\"#%-,./;->@\[-\^`{-~]"
 _BRACKET = r"\[(?:\\\]|[^\]])*\]"
-_TAG_START = re.compile(r"(\\*)\{\{")
+_TAG_START = re.compile(r"(?<!\\)(\\*)\{\{")
 _COMMENT = re.compile(r"\{\{(~?)!(?:(?=--).*?--|(?!--).*?)(~?)\}\}", re.DOTALL)
 _OPEN = re.compile(r"\{\{(~?)(#>|#\*|[#>/^&*{]?)")
 _CLOSE = {False: re.compile(r"(~?)\}\}"), True: re.compile(r"\}(~?)\}\}")}
@@ -130,8 +138,9 @@ _TOKEN = re.compile(
     rf"|(?P<word>@?(?:{_BRACKET}|[./]|{_NAME})+)|(?P<mark>[()=|])"
 )
 _NUMBER = re.compile(r"-?[0-9]{1,300}(?:\.[0-9]+)?")
-_SEGMENT = re.compile(rf"({_BRACKET}|\.\.?|{_NAME}+)(?:[./]|\Z)")
-_PATH = re.compile(rf"(?:{_BRACKET}|\.\.?|{_NAME}+)(?:[./](?:{_BRACKET}|\.\.?|{_NAME}+))*")
+_PART = rf"({_BRACKET}|\.\.?+|{_NAME}++)"
+_PARTS = re.compile(rf"{_PART}(?:[./]|\Z)")
+_PATH = re.compile(rf"{_PART}(?:[./]{_PART})*")
 _WORDS = {"true": True, "false": False, "null": None, "undefined": None}
 _Token: TypeAlias = tuple[str, str, int]
 _END: _Token = ("end", "", -1)
@@ -254,7 +263,7 @@ class Translation:
     Attributes:
         text: The template anew.
         table: What the numbers in it stand for: paths and literals.
-        loops: Characters of plain text in each loop's body, without those of loops inside it.
+        loops: Characters of plain text in each loop's body, without those of loops inside it, and some for each tag.
         plain: Text, path, and whether it is raw, in turn, and the text at the end; None where a template has more.
         reads: The fields that the template reads from the top level.
         wrong: Unknown helpers and wrong arguments: position and message.
@@ -273,6 +282,7 @@ class Translation:
         self._stack: list[_Block] = []
         self._state: _State = ((True,), frozenset(), {})
         self._tokens: list[_Token] = []  # of one tag, the next one last
+        self._tag, self._line = _Tag("", [], False, False, 0, 0), 1
         self._names = 0
         texts, tags = _scan(source)
         texts = _trim(texts, tags)
@@ -280,7 +290,8 @@ class Translation:
         pieces: list[tuple[str, Path, bool]] = []
         for text, tag in zip(texts, tags, strict=False):
             if self._stack and self._stack[-1].loop is not None:
-                self.loops[self._stack[-1].loop] += len(text)
+                self.loops[self._stack[-1].loop] += len(text) + _TAG_COST
+            self._line += source.count("\n", self._tag.position, tag.position)
             self._tag, self._tokens = tag, tag.tokens[::-1]
             if sum(text == "(" for _, text, _ in tag.tokens) > MAX_CALLS:
                 raise TemplateSyntaxError(tag.position, f"more than {MAX_CALLS} parentheses in one tag.")
@@ -351,7 +362,7 @@ class Translation:
             self._wrong(head, f"{name} {what}.")
         else:
             values = [self._field(head)]
-        if names and kind not in ("each", "with"):
+        if names and name not in ("each", "with"):
             self._wrong(head, f"#{name} has no block parameters (as |…|); #each and #with have.")
         return kind, " ".join(values), names
 
@@ -360,7 +371,7 @@ class Translation:
             message = f"blocks are nested more than {MAX_NESTING} levels deep."
             raise TemplateSyntaxError(self._tag.position, message)
         contexts, guards, names = block.outer
-        asked = guards | {read.path.parts for read in block.reads}
+        asked = guards | {read.parts for read in block.reads}
         if block.kind in ("if", "unless"):
             self._state = (contexts, asked if yes == (block.kind == "if") else guards, names)
         else:
@@ -473,7 +484,7 @@ class Translation:
         elif not _PATH.fullmatch(bare) or bare.count(".") + bare.count("/") > MAX_NESTING:
             raise TemplateSyntaxError(position, f"{quote(text)} is no field; {LITERAL_BRACES}")
         else:
-            for match in _SEGMENT.finditer(bare):
+            for match in _PARTS.finditer(bare):
                 if match[1] not in ("..", ".", "this"):
                     parts.append(match[1][1:-1].replace("\\]", "]") if match[1][0] == "[" else match[1])
                 elif parts:
@@ -494,7 +505,8 @@ class Translation:
         path = Path(tuple(parts))
         if top:
             asked = any(path.parts[: len(guard)] == guard for guard in guards)
-            self.reads.append(Read(".".join(parts), path, position, not asked))
+            line = self._line + self._source.count("\n", self._tag.position, position)
+            self.reads.append(Read(".".join(parts), path, line, not asked))
         return self._number(f"get {base}", path)
 
     def _number(self, helper: str, entry: Any) -> str:

@@ -77,12 +77,9 @@ class Template:
             message = f"{self.where}: a value is nested too deep to be shown as text."
             raise SampleError(self._stage, message, "RecursionError") from None
 
-    def line(self, position: int) -> int:
-        """Return the line of a place in the source, from 1."""
-        return 1 + self.source.count("\n", 0, position)
-
     def _problem(self, position: int, message: str) -> Problem:
-        return Problem(f"{self.where}, line {self.line(position)}", message)
+        line = 1 + self.source.count("\n", 0, position)
+        return Problem(f"{self.where}, line {line}", message)
 
     def __repr__(self) -> str:
         return f"Template({self.source!r:.60}, where={self.where!r})"
@@ -105,7 +102,7 @@ def check_fields(
     for template in templates:
         for read in template.reads:
             if read.required and read.path.find(extra) is hb.MISSING:
-                wanted.setdefault(read.path.parts, []).append((template, read))
+                wanted.setdefault(read.parts, []).append((template, read))
     if not wanted:
         return []
     missing = dict(wanted)
@@ -131,7 +128,7 @@ def check_fields(
             more = f" and {len(columns) - _SHOWN_FIELDS} more" if len(columns) > _SHOWN_FIELDS else ""
             problems.append(
                 Problem(
-                    f"{template.where}, line {template.line(read.position)}",
+                    f"{template.where}, line {read.line}",
                     f"no row has the field {quote(read.name)}.{hint} Fields: {shown}{more}.",
                 )
             )

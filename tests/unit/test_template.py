@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_evalgrader.data import handlebars
 from pytest_evalgrader.data.template import Template, check_fields, to_text
 from pytest_evalgrader.errors import SampleError, SuiteError
 
@@ -82,6 +84,16 @@ def test_known_differences_stand_in_the_table() -> None:
         ("{{log}} {{with}} {{if}}", {"log": 1, "with": 2, "if": 3}, "1 2 3"),
         ("{{q}}", {"q": "\ud800"}, "\ud800"),
         ("{{q}}", {"q": 10**40}, "1" + "0" * 40),
+        (
+            "{{#l}}[{{this}}{{#if this}}y{{/if}}{{#this}}z{{/this}}]{{/l}}",
+            {"l": [None, 1, [None]]},
+            "[][1yz][[null]yz]",
+        ),
+        (
+            "{{show}}{{get}}{{#items}}{{this}}{{/items}}{{#section}}s{{/section}}{{@run}}",
+            {"show": 1, "get": 2, "items": [3], "section": 4},
+            "123s",
+        ),
         ("{{#each l}}[{{#if this}}y{{else}}{{this}}n{{/if}}]{{/each}}", {"l": [None, 0, 1]}, "[n][0n][y]"),
     ],
 )
@@ -154,6 +166,12 @@ def test_only_data_is_read(path: str) -> None:
         ("{{{a}}", 1, ["three braces"]),
         ("{{}}", 1, ["a name is missing"]),
         ('Reply as {{"a": 1}}', 1, ['unknown helper "a"', "\\{{"]),
+        ("{{show q}}", 1, ['unknown helper "show"']),
+        ("{{#section q 1}}x{{/section}}", 1, ['unknown block "section"']),
+        ("{{#if a}}x{{else with b}}y{{/if}}", 1, ["only if and unless can follow else", "{{#with …}}"]),
+        ("{{#l as |x|}}{{x}}{{/l}}", 1, ["#l has no block parameters"]),
+        ("{{#if a x=1}}y{{/if}}", 1, ['#if has no "x"']),
+        ("{{" + "a." * 60 + "b}}", 1, ["is no field"]),
         ("{{question text}}", 1, ['unknown helper "question"', "[like this]"]),
         ("{{{{raw}}}}x{{{{/raw}}}}", 1, ["raw blocks"]),
         ("{{#each}}x{{/each}}", 1, ["each needs a value"]),
@@ -278,17 +296,43 @@ def test_plain_templates_are_fast() -> None:
     assert (time.perf_counter() - start) / 20_000 < 50e-6
 
 
-def test_loops_that_multiply_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_evalgrader.data import handlebars
-
-    loops = Template("{{#each a}}{{#each ../a}}{{#each ../../a}}{{/each}}{{/each}}{{/each}}", where="t", stage="grade")
-    monkeypatch.setattr(handlebars, "MAX_STEPS", 10_000)
-    with pytest.raises(SampleError, match="10,000 steps") as caught:
-        loops.render({"a": list(range(1000))})
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{{#each a}}{{#each ../a}}{{#each ../../a}}{{/each}}{{/each}}{{/each}}", "10,000 steps"),
+        ("{{#a}}{{#../a}}{{#../../a}}{{/../../a}}{{/../a}}{{/a}}", "10,000 steps"),
+        ("{{#each a}}{{#each ../a}}{{this}}{{/each}}{{/each}}", "10,000 steps"),
+        ("{{#each a}}{{#with ..}}{{x}}{{/with}}{{/each}}", "10,000 steps"),
+        ("{{#each a}}{{@root.long}}{{/each}}", "20,000 characters"),
+        ("{{#each a}}" + "text " * 10 + "{{/each}}", "20,000 characters"),
+        ("{{#each a}}{{#if @first}}" + "{{!}}x" * 10 + "{{/if}}{{/each}}", "20,000 characters"),
+    ],
+)
+def test_templates_that_multiply_are_stopped(source: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 10_000 if "steps" in words else 20_000
+    monkeypatch.setattr(handlebars, "MAX_STEPS" if "steps" in words else "MAX_OUTPUT", limit)
+    context = {"a": list(range(1000)), "long": "x" * 1000, **{f"column_{i}": i for i in range(5000)}}
+    with pytest.raises(SampleError, match=words) as caught:
+        Template(source, where="t", stage="grade").render(context)
     assert caught.value.stage == "grade"
-    monkeypatch.setattr(handlebars, "MAX_OUTPUT", 10_000)
-    with pytest.raises(SampleError, match="10,000 characters"):
-        Template("{{#each a}}{{../a}}{{/each}}", where="t").render({"a": list(range(1000))})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "\\" * 200_000 + "{{a}}",
+        "{{" + "a" * 200_000 + "!}}",
+        "{{#if " + "[" * 200_000,
+        "{{" + "." * 49 + "!}}",
+        "{{!--" + "-" * 200_000,
+        "{{a}}" + "\n " * 100_000 + "{{a}}",
+    ],
+)
+def test_reading_a_hostile_template_is_quick(source: str) -> None:
+    start = time.perf_counter()
+    with contextlib.suppress(SuiteError):
+        Template(source, where="t")
+    assert time.perf_counter() - start < 2
 
 
 def test_a_value_that_is_too_deep_is_an_error_of_the_sample() -> None:
