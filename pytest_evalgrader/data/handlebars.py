@@ -241,6 +241,17 @@ _State: TypeAlias = "tuple[tuple[bool, ...], frozenset[tuple[str, ...]], dict[st
 
 @dataclass(slots=True)
 class _Block:
+    """An open block.
+
+    Args:
+        name: As it is written, which the closing tag repeats.
+        closing: Its name in the translation.
+        kind: `if`, `unless`, `each`, `with` or `section`; after `{{else if}}` what stands there.
+        reads: The fields that its opening tag, or the last `{{else if}}`, asks for.
+        loop: Number of the innermost loop.
+        before: The state before the block, and `outer` before its last `{{else if}}`.
+    """
+
     tag: _Tag
     name: str
     closing: str
@@ -477,7 +488,7 @@ class Translation:
 
     def _field(self, token: _Token) -> str:
         kind, text, position = token
-        up, parts = 0, list[str]()
+        up, parts, scoped = 0, list[str](), False
         bare = text.removeprefix("@")
         if kind == "string" or _NUMBER.fullmatch(text):
             parts = [_unquoted(token)]
@@ -490,7 +501,7 @@ class Translation:
                 elif parts:
                     raise TemplateSyntaxError(position, f'"{match[1]}" cannot stand inside a path ({text}).')
                 else:
-                    up += match[1] == ".."
+                    up, scoped = up + (match[1] == ".."), True
         contexts, guards, names = self._state
         base, top = "/".join([".."] * up) or ".", up < len(contexts) and contexts[up]
         if bare != text:
@@ -498,7 +509,7 @@ class Translation:
             base, top = "@" + "../" * up + root, root == "root"
             if root not in ("root", "index", "key", "first", "last"):
                 return self._number("lit", None)
-        elif parts and text.startswith(parts[0]) and parts[0] in names:
+        elif parts and not scoped and parts[0] in names:
             base, top = names[parts.pop(0)], False
         if not parts:
             return base
