@@ -114,6 +114,7 @@ class TaskNode(pytest.Collector):
         self.samples: list[SampleItem] = []
         self.gates: list[GateItem] = []
         self.fixture_info: Any = None
+        self.fixtures: frozenset[object] = frozenset()
         self.outer_timeout_s = outer_timeout(task)
         for tag in task.spec.tags:
             self.add_marker(tag)
@@ -125,6 +126,9 @@ class TaskNode(pytest.Collector):
         """Make the items: all samples, then all gates."""
         manager = self.session._fixturemanager
         self.fixture_info = manager.getfixtureinfo(node=self, func=None, cls=None)  # type: ignore[arg-type]
+        self.fixtures = frozenset(
+            definitions[-1] for definitions in self.fixture_info.name2fixturedefs.values() if definitions
+        )
         names = sample_names(self.task)
         self.samples = [
             SampleItem.from_parent(

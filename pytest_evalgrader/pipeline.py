@@ -431,18 +431,43 @@ class _ApplicationLoop:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._closed = False
 
     def run(self, coroutine: Any) -> Any:
         with self._lock:
+            if self._closed:
+                coroutine.close()
+                raise RuntimeError("the run has ended")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="evalgrader-applications", daemon=True).start()
+                self._thread = threading.Thread(
+                    target=_serve, args=(self._loop,), name="evalgrader-applications", daemon=True
+                )
+                self._thread.start()
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def close(self) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._lock:
+            self._closed = True
+            loop, thread, self._loop = self._loop, self._thread, None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(2)  # an application that does not let itself be cancelled ends with the process
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for running in tasks:
+            running.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
 
 
 class _Ahead:

@@ -86,6 +86,7 @@ class EvalSession:
         self.pipeline = Pipeline(self.sandbox, self.gateway, self.run_id, self._ask_generate_hook)
         self.lookahead: Lookahead | None = None
         self._queue: _ItemQueue | None = None
+        self._fixtures_seen: set[object] = set()
         self._plans: dict[Path, SuitePlan | SuiteError] = {}
         self._skips: dict[GroupKey, bool] = {}
         self._suite_dir: Path = config.rootpath
@@ -428,6 +429,7 @@ class EvalSession:
         """
         task = item.parent.task
         self._suite_dir = item.path.parent
+        self._fixtures_seen |= item.parent.fixtures
         attempt = self._take(item)
         self.pipeline.advance(attempt, ahead=False)
         record = attempt.record
@@ -461,7 +463,12 @@ class EvalSession:
     def _upcoming(self, item: SampleItem) -> Iterator[tuple[Any, Callable[[], Attempt]]]:
         assert self._queue is not None
         for coming in self._queue.upcoming(item):
-            if isinstance(coming, SampleItem) and self.pipeline.runs_ahead(coming.parent.task, coming.candidate):
+            if (
+                isinstance(coming, SampleItem)
+                # A conftest of another folder may yet have to start what the samples there ask.
+                and coming.parent.fixtures <= self._fixtures_seen
+                and self.pipeline.runs_ahead(coming.parent.task, coming.candidate)
+            ):
                 yield coming.key, _maker(self.pipeline, coming)
 
     def check_sample(self, item: SampleItem) -> None:
