@@ -70,6 +70,7 @@ class BatchState:
     given: int = 0
     unreached: str = ""
     usage: dict[str, int] = field(default_factory=dict)
+    calls: list[dict[str, Any]] = field(default_factory=list)
     crash: BaseException | None = None
 
 
@@ -174,7 +175,9 @@ class Group:
         if merged.invalid is not None or state.unreached:
             merged.metrics, merged.updates = {}, {}
         if scope is not None:
-            state.usage = dict(scope.usage)
+            state.usage, state.calls = dict(scope.usage), list(scope.calls)
+        for grader in task.batch_graders:
+            sandbox.retire(grader.program)
         state.outcome = merged
         state.ran = True
         self._apply()
@@ -286,12 +289,17 @@ class Group:
                 total=self.planned,
             )
         observations = [Observation(at[0], at[1], *_state(brief, key)) for at, brief in self.ordered()]
-        return summarise(
+        value = summarise(
             observations,
             aggregation=spec.aggregation,
             higher_is_better=spec.higher_is_better,
             epochs=task.epochs,
         )
+        if value.ci95 is not None and spec.range is not None:
+            # The normal interval does not know that scores have bounds.
+            low, high = spec.range
+            value.ci95 = (max(value.ci95[0], low), min(value.ci95[1], high))
+        return value
 
     def verdict(self, spec: MetricSpec, stopped: str = "") -> GateVerdict:
         """Judge one gate."""

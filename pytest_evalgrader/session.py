@@ -22,7 +22,7 @@ from pytest_evalgrader.gates import GateVerdict
 from pytest_evalgrader.gateway.providers import load_providers
 from pytest_evalgrader.options import DEFAULT_CONCURRENCY, Settings, read_settings
 from pytest_evalgrader.pipeline import Attempt, Lookahead, Pipeline
-from pytest_evalgrader.plan import PlanOptions, SuitePlan, load_plan
+from pytest_evalgrader.plan import PlanOptions, SuitePlan, TaskPlan, load_plan
 from pytest_evalgrader.records import SampleRecord
 from pytest_evalgrader.reporting import failures, junit, terminal
 from pytest_evalgrader.reporting.files import RunWriter
@@ -87,11 +87,13 @@ class EvalSession:
         self.lookahead: Lookahead | None = None
         self._queue: _ItemQueue | None = None
         self._fixtures_seen: set[object] = set()
+        self._group_now: tuple[TaskPlan, str] | None = None
         self._plans: dict[Path, SuitePlan | SuiteError] = {}
         self._skips: dict[GroupKey, bool] = {}
         self._suite_dir: Path = config.rootpath
         # The controller's side.
         self.groups: dict[GroupKey, Group] = {}
+        self._usage: dict[str, dict[str, int]] = {}
         self.writer: RunWriter | None = None
         self._selected: list[str] | None = None
         self._gate_items: list[GateItem] = []
@@ -109,8 +111,11 @@ class EvalSession:
 
     @property
     def concurrency(self) -> int:
-        """Model calls in flight over the whole run."""
-        return self.settings.concurrency or DEFAULT_CONCURRENCY
+        """Model calls in flight over the whole run: as the options say, else what the suites ask for, at least 10."""
+        if self.settings.concurrency is not None:
+            return self.settings.concurrency
+        plans = [plan for plan in self._plans.values() if isinstance(plan, SuitePlan)]
+        return max([DEFAULT_CONCURRENCY, *(plan.loaded.spec.run.concurrency or 0 for plan in plans)])
 
     def plan(self, path: Path) -> SuitePlan:
         """Load a suite once in this process.
@@ -364,7 +369,13 @@ class EvalSession:
         if self._selected is not None:
             return
         self._selected = [_without_group(node_id) for node_id in ids]
-        self._plan_from_ids(self._selected)
+        assert self._session is not None
+        try:
+            self._plan_from_ids(self._selected)
+        except SuiteError as error:
+            raise self._session.Interrupted(f"the controller cannot load what the workers collected: {error}") from None
+        if self._permit_server is not None:
+            self._permit_server.book.concurrency = self.concurrency
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None and self.config.get_verbosity() >= 0:
             for line in self._planned_lines():
@@ -430,6 +441,7 @@ class EvalSession:
         task = item.parent.task
         self._suite_dir = item.path.parent
         self._fixtures_seen |= item.parent.fixtures
+        self._retire_before(item)
         attempt = self._take(item)
         self.pipeline.advance(attempt, ahead=False)
         record = attempt.record
@@ -446,6 +458,14 @@ class EvalSession:
                 reason = f"{attempt.error.stage} error, counted by allow_errors: {one_line(attempt.error.message, 300)}"
                 raise pytest.skip.Exception(reason, _use_item_location=True)
             raise SampleFault(attempt.error.message)
+
+    def _retire_before(self, item: SampleItem) -> None:
+        """End the idle children of the group that came before this item's; its grader may come again, in new ones."""
+        now = (item.parent.task, item.candidate.name)
+        if self._group_now is not None and self._group_now != now:
+            for program in self._group_now[0].programs:
+                self.sandbox.retire(program)
+        self._group_now = now
 
     def _take(self, item: SampleItem) -> Attempt:
         task = item.parent.task
@@ -545,11 +565,20 @@ class EvalSession:
         if group is None or self.writer is None:
             return
         group.add(record, self.writer.append(text), len(text))
+        self._count_calls(record.calls)
         hook = self.config.hook.pytest_evalgrader_sample
         if hook.get_hookimpls():
             hook(record=record.to_dict())
         if last:
             self._maybe_batch(group)
+
+    def _count_calls(self, calls: Iterable[dict[str, Any]]) -> None:
+        """Add up tokens by the model that was asked, earlier attempts included: they cost the same."""
+        for call in calls:
+            own = self._usage.setdefault(call["model"], {"input_tokens": 0, "output_tokens": 0, "model_calls": 0})
+            own["input_tokens"] += call["input_tokens"]
+            own["output_tokens"] += call["output_tokens"]
+            own["model_calls"] += 1
 
     def _crashed(self, nodeid: str) -> None:
         """Note a sample whose worker died; a record of an earlier attempt stays."""
@@ -728,11 +757,8 @@ class EvalSession:
                     "digest": plan.loaded.digest,
                     "tasks": {task.id: task.digests for task in plan.tasks},
                 }
-        usage: dict[str, dict[str, int]] = {}
         for group in groups:
-            own = usage.setdefault(group.candidate.name, {"input_tokens": 0, "output_tokens": 0, "model_calls": 0})
-            for key, count in group.usage().items():
-                own[key] = own.get(key, 0) + count
+            self._count_calls(group.batch.calls)
         return {
             "object": "eval.run",
             "id": self.run_id,
@@ -749,7 +775,7 @@ class EvalSession:
             "calls": self.settings.calls,
             "sandbox": {"mode": self.settings.sandbox, "layers": list(self.layers)},
             "suites": suites,
-            "usage": usage,
+            "usage": self._usage,
             "groups": [group.to_dict(self._verdicts.get(group.key, [])) for group in groups],
         }
 
