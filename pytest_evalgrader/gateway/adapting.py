@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 # Only settings whose absence leaves the request's meaning: sampling that reasoning models fix themselves, and stop
 # sequences, which are cut here in any case.
@@ -24,7 +24,9 @@ _OTHER_CAUSES = (
     "insufficient_quota",
 )
 
-_FormatLevel = Literal[0, 1, 2]
+# How a format is asked for: json_schema; json_object with the schema beside it, as llama-cpp-python and some hosts
+# take it over chat completions; json_object alone; not at all.
+_FormatLevel = Literal[0, 1, 2, 3]
 
 
 class Adaptation:
@@ -64,8 +66,11 @@ class Adaptation:
         """Say what `apply` changes in a request."""
         notes = [f"{label} does not take {key}; it was not sent" for key in sorted(self._dropped) if key in body]
         if formats and self._format_level and _format_type(body):
-            used = "the format json_object" if _format_type(self.apply(body, formats=True)) else "no format"
-            if self.apply(body, formats=True) != self.apply(body, formats=False):
+            adapted = self.apply(body, formats=True)
+            used = "the format json_object" if _format_type(adapted) else "no format"
+            if "schema" in (adapted.get("response_format") or {}):
+                used += " with the schema"
+            if adapted != self.apply(body, formats=False):
                 notes.append(f"{label} does not take the format {_format_type(body)}; {used} was sent")
         return notes
 
@@ -95,10 +100,23 @@ class Adaptation:
                     self._dropped |= {key}
                     return True
         kind = _format_type(sent)
-        if formats and kind is not None:
-            self._format_level = 1 if kind == "json_schema" else 2
+        if formats and kind is not None and self._format_level < 3:
+            form = sent.get("response_format") or {}
+            if kind == "json_schema":
+                level = 1 if "json_schema" in form and "json_object" in text else 2
+            else:
+                level = 2 if "schema" in form else 3
+            self._format_level = cast(_FormatLevel, max(level, self._format_level + 1))
             return True
         return False
+
+
+def blames_format(error: object) -> bool:
+    """Say whether the body of an error speaks of the format that was asked for.
+
+    llama-cpp-python's server answers 500, not 422, to a request that it does not understand.
+    """
+    return "response_format" in str(error)
 
 
 def _format_type(body: Mapping[str, Any]) -> str | None:
@@ -111,13 +129,14 @@ def _format_type(body: Mapping[str, Any]) -> str | None:
 
 def _weaken(body: dict[str, Any], level: _FormatLevel) -> None:
     kind = _format_type(body)
-    if kind is None or (level == 1 and kind == "json_object"):
+    if kind is None or (level < 3 and kind == "json_object"):
         return
-    weaker = {"type": "json_object"} if level == 1 else None
+    weaker: dict[str, Any] | None = {"type": "json_object"} if level < 3 else None
     if "response_format" in body:
-        body.pop("response_format")
+        form = body.pop("response_format")
         if weaker:
-            body["response_format"] = weaker
+            schema = form["json_schema"].get("schema") if level == 1 else None
+            body["response_format"] = weaker if schema is None else weaker | {"schema": schema}
     else:
         text = {key: value for key, value in body["text"].items() if key != "format"}
         body.pop("text")

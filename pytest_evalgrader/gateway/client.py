@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ..errors import CallError, Problem, SuiteError
 from . import bodies
-from .adapting import Adaptation
+from .adapting import Adaptation, blames_format
 from .permits import Outcome, Permits
 from .providers import Providers
 from .recording import Caller, CallsMode, Recording, load_recording
@@ -238,7 +238,9 @@ class Gateway:
                 known.take(adaptation)
                 call.notes += adaptation.notes(call.body, call.label, formats=call.adapts_formats)
                 return data
-            if call.adapts and failure.status in (400, 422):
+            if call.adapts and (
+                failure.status in (400, 422) or (failure.status == 500 and blames_format(failure.data))
+            ):
                 # Another call may have learnt it in the meantime.
                 adaptation.take(known)
                 if adaptation.apply(call.body, formats=call.adapts_formats) != sent:

@@ -139,6 +139,38 @@ def test_a_bad_value_is_not_dropped(bench: Bench, server: FakeServer) -> None:
     assert len(server.requests) == 1
 
 
+def test_a_server_that_takes_the_schema_beside_json_object(bench: Bench, server: FakeServer) -> None:
+    """llama-cpp-python's server: it knows no json_schema, and says so with a 500."""
+    schema = {"type": "object", "properties": {"score": {"type": "string"}}}
+
+    def answer(request: Request) -> Reply:
+        if request.body["response_format"]["type"] == "json_schema":
+            said = "[{'loc': ('body', 'response_format', 'type'), 'msg': \"Input should be 'text' or 'json_object'\"}]"
+            return Reply({"error": {"message": said, "type": "internal_server_error"}}, 500)
+        return Reply(chat("PASS"))
+
+    server.answer = answer
+    scope = bench.scope(bench.gateway())
+    form = {"type": "json_schema", "name": "verdict", "schema": schema, "strict": True}
+    for _ in range(2):
+        assert scope.responses("local:j", {"input": "x", "text": {"format": form}})["output_text"] == "PASS"
+    sent = [body["response_format"] for body in server.bodies()]
+    assert [form["type"] for form in sent] == ["json_schema", "json_object", "json_object"]
+    assert sent[1] == {"type": "json_object", "schema": schema}
+    assert scope.notes == [
+        "local:j does not take the format json_schema; the format json_object with the schema was sent"
+    ]
+
+
+def test_a_format_that_is_always_refused_is_given_up(bench: Bench, server: FakeServer) -> None:
+    server.answer = lambda request: Reply({"error": {"message": "response_format: use json_object"}}, 400)
+    form = {"type": "json_schema", "name": "v", "schema": {"type": "object"}}
+    with pytest.raises(CallError, match="use json_object"):
+        bench.scope(bench.gateway()).responses("local:j", {"input": "x", "text": {"format": form}})
+    forms = [body.get("response_format", {}) for body in server.bodies()]
+    assert [sorted(form) for form in forms] == [["json_schema", "type"], ["schema", "type"], ["type"], []]
+
+
 @pytest.mark.parametrize("model", ["openai:j", "local:j"])
 def test_structured_output_falls_back_step_by_step(bench: Bench, server: FakeServer, model: str) -> None:
     def answer(request: Request) -> Reply:
