@@ -46,7 +46,7 @@ class CustomGrader:
                 value = asyncio.run(_awaited(value))
         except (CallError, SampleError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # any exception of a grader is an invalid result
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception of a grader is an invalid result
             return GradeOutcome(invalid=_raised(error))
         return outcome_of(reduce_result(value, "score"), metric_id=self.metric_id)
 

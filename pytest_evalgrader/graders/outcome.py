@@ -104,7 +104,7 @@ def outcome_of(reduced: Mapping[str, Any], *, metric_id: str, printed: str = "")
         number = reduced.get("number")
         if isinstance(number, (int, float)) and not isinstance(number, bool):
             return GradeOutcome(scores={metric_id: number}, printed=printed)
-        invalid = Invalid("non_finite", raw, f"The grader returned {number}, which is not a finite number (non_finite).")
+        invalid = Invalid("non_finite", raw, f"The grader returned {number}, not a finite number (non_finite).")
         return GradeOutcome(invalid=invalid, printed=printed)
     if kind == "mapping":
         scores = reduced.get("scores") or {}

@@ -51,7 +51,9 @@ class PythonGrader:
         """The ids that an invalid result of this grader makes zero."""
         return (self.metric_id,)
 
-    def grade(self, sandbox: Sandbox, sample: dict[str, Any], item: dict[str, Any], calls: Calls | None) -> GradeOutcome:
+    def grade(
+        self, sandbox: Sandbox, sample: dict[str, Any], item: dict[str, Any], calls: Calls | None
+    ) -> GradeOutcome:
         """Score one sample in the sandbox.
 
         Raises:
@@ -71,7 +73,9 @@ class PythonGrader:
         )
         if result.status == "returned":
             return outcome_of(result.value or {}, metric_id=self.metric_id, printed=result.printed)
-        return GradeOutcome(invalid=invalid_of(result, self.place, self.timeout_s, self.memory_mb), printed=result.printed)
+        return GradeOutcome(
+            invalid=invalid_of(result, self.place, self.timeout_s, self.memory_mb), printed=result.printed
+        )
 
 
 def invalid_of(result: RunResult, place: str, timeout_s: float, memory_mb: int) -> Invalid:
@@ -105,7 +109,9 @@ def invalid_of(result: RunResult, place: str, timeout_s: float, memory_mb: int) 
             )
         case "too_large":
             reason = "too_large"
-            message = "the grader's result is too large to send (too_large); return the score and a short judge payload."
+            message = (
+                "the grader's result is too large to send (too_large); return the score and a short judge payload."
+            )
         case _:
             reason = "crashed"
             message = "the grader's process ended without a result (crashed); the sample counts as 0."

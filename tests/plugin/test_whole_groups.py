@@ -57,7 +57,8 @@ MODES = [
     "-p randomly",
     "--reruns 1",
     # Workers in another directory, with copies of the files: a record needs no shared disk.
-    "--tx popen//chdir=elsewhere --tx popen//chdir=elsewhere --dist load --rsyncdir={root}/suites --rsyncdir=pytest.ini",
+    "--dist load --tx popen//chdir=elsewhere --tx popen//chdir=elsewhere"
+    " --rsyncdir={root}/suites --rsyncdir=pytest.ini",
 ]
 
 
