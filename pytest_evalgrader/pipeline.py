@@ -52,6 +52,7 @@ class Attempt:
     exception: BaseException | None = None
     scope: Any = None
     next_step: int = 0
+    stage: Stage = "preprocess"
 
 
 class Pipeline:
@@ -116,10 +117,9 @@ class Pipeline:
         if record.started_at is None:
             record.started_at = time.time()
         steps = self._steps(attempt)
-        stage: Stage = "preprocess"
         try:
             while attempt.error is None and attempt.next_step < len(steps):
-                stage, local, step = steps[attempt.next_step]
+                attempt.stage, local, step = steps[attempt.next_step]
                 if ahead and local:
                     return
                 step()
@@ -127,10 +127,10 @@ class Pipeline:
         except SampleError as error:
             attempt.error = error
         except BudgetExhausted as error:
-            attempt.error = SampleError(stage, error.message, error.type_name)
+            attempt.error = SampleError(attempt.stage, error.message, error.type_name)
             attempt.stop = error.message
         except CallError as error:
-            attempt.error = SampleError(stage, error.message, error.type_name)
+            attempt.error = SampleError(attempt.stage, error.message, error.type_name)
         self._complete(attempt)
 
     def _steps(self, attempt: Attempt) -> list[tuple[Stage, bool, Callable[[], None]]]:

@@ -442,12 +442,12 @@ class EvalSession:
         self._suite_dir = item.path.parent
         self._fixtures_seen |= item.parent.fixtures
         self._retire_before(item)
-        attempt = self._take(item)
+        attempt = item.attempt = self._take(item)
         self.pipeline.advance(attempt, ahead=False)
         record = attempt.record
-        item.attempt = attempt
         item.record_text = record.to_json()
-        item.user_properties += junit.sample_properties(record)
+        earlier = [entry for entry in item.user_properties if not entry[0].startswith("eval.")]
+        item.user_properties[:] = [*earlier, *junit.sample_properties(record)]
         if record.printed:
             item.add_report_section("setup" if attempt.error else "call", "stdout", safe(record.printed, VALUE_BYTES))
         if attempt.stop:
@@ -535,12 +535,15 @@ class EvalSession:
 
     def _faulted_record(self, item: SampleItem, call: pytest.CallInfo[None]) -> str:
         """Make the record of a sample whose item broke outside of the pipeline (a fixture, the outer time-out)."""
-        attempt = self.pipeline.begin(item.parent.task, item.candidate, item.index, item.epoch, item.nodeid)
+        attempt = item.attempt
+        if attempt is None:
+            attempt = self.pipeline.begin(item.parent.task, item.candidate, item.index, item.epoch, item.nodeid)
         record = attempt.record
         value = call.excinfo.value if call.excinfo is not None else None
         record.started_at, record.completed_at = call.start, call.stop
+        record.outcome, record.scores = "error", {}
         record.error = {
-            "stage": "preprocess",
+            "stage": attempt.stage,
             "type": type(value).__name__,
             "message": one_line(str(value), 2000),
         }

@@ -55,8 +55,3 @@ def test_the_builder_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         [sys.executable, "-m", "pytest", "--evals", "sums.json", "-p", "no:randomly"], capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-def test_every_linked_page_is_there() -> None:
-    for link in re.findall(r"\]\(([^)#:]+)\)", README):
-        assert (ROOT / link).exists(), link
