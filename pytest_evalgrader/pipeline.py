@@ -24,7 +24,7 @@ from pytest_evalgrader.records import SampleRecord
 from pytest_evalgrader.sandbox.host import Sandbox
 
 PRINTED_LIMIT = 64 * 1024
-UNCLOSED = "the reasoning block was never closed; the output is empty"
+UNCLOSED = "the reasoning never closed, so the output is empty"
 
 
 @dataclass(slots=True)
@@ -203,8 +203,6 @@ class Pipeline:
             record.output_text = generation.output_text
             record.response_id = generation.response_id
             record.notes += list(generation.notes)
-            if generation.reasoning_unclosed and UNCLOSED not in record.notes:
-                record.notes.append(UNCLOSED)
             return
         else:
             text = self._application(attempt)

@@ -526,6 +526,11 @@ class EvalSession:
         if isinstance(item, SampleItem) and report.when != "teardown":
             if report.when == "setup" and report.passed:
                 return report
+            # pytest asks an item for its own words only about its call phase.
+            if report.when == "setup" and report.failed and call.excinfo is not None:
+                shown = self.explain_sample(item, call.excinfo)
+                if shown is not None:
+                    report.longrepr = shown
             if item.record_text is None:
                 item.record_text = self._faulted_record(item, call)
             setattr(report, RECORD_ATTRIBUTE, item.record_text)

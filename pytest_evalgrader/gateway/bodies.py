@@ -275,6 +275,8 @@ def read_responses(data: Mapping[str, Any]) -> Reply:
             if isinstance(parts, str):
                 texts.append(parts)
                 continue
+            if parts is not None and not isinstance(parts, list):
+                raise UnusableReply(f"the content of a message is {type(parts).__name__}, not a list of parts")
             for part in parts or ():
                 if isinstance(part, Mapping) and part.get("type") in ("output_text", "text"):
                     texts.append(_text(part.get("text")))
@@ -516,7 +518,8 @@ def _responses_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tool_calls(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     calls = []
-    for call in data["choices"][0]["message"].get("tool_calls") or ():
+    listed = data["choices"][0]["message"].get("tool_calls")
+    for call in listed if isinstance(listed, list) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
             calls.append(

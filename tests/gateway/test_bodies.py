@@ -248,6 +248,8 @@ def test_parts_of_chat_replies_are_kept() -> None:
         "chat_completions", chat({"content": "a", "reasoning_content": "r", "tool_calls": [call]})
     )
     assert [item["type"] for item in out["output"]] == ["reasoning", "message", "function_call"]
+    odd = bodies.responses_dict("chat_completions", chat({"content": "a", "tool_calls": 5}))
+    assert [item["type"] for item in odd["output"]] == ["message"]
     refused = bodies.responses_dict("chat_completions", chat({"content": None, "refusal": "no"}))
     assert refused["output"][0]["content"] == [{"type": "refusal", "refusal": "no"}]
 
@@ -280,6 +282,7 @@ def test_responses_replies_are_read() -> None:
         ("responses", {}),
         ("responses", {"output": "text"}),
         ("responses", {"output": ["text"]}),
+        ("responses", {"output": [{"type": "message", "content": 5}]}),
         ("responses", {"output": [], "status": "failed", "error": {"message": "m"}}),
         ("chat_completions", {"choices": None}),
         ("chat_completions", {"choices": ["x"]}),

@@ -134,6 +134,9 @@ def test_missing_answer_is_an_error_of_its_sample(each_mode: Bench) -> None:
     assert ran.state("gate[") == "failure"
     assert ran.samples[3]["error"]["stage"] == "generate"
     assert ran.samples[3]["status"] == "failed"
+    assert "Error in generate (MissingAnswer): the sample has no score." in ran.text
+    assert "SampleFault" not in ran.text
+    assert "_pytest" not in ran.text
 
 
 def test_allow_errors_makes_an_errored_sample_a_skip(each_mode: Bench) -> None:
