@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import threading
 import time
@@ -248,21 +249,23 @@ class Pipeline:
                 assert candidate.function is not None
                 given = attempt.messages if record.prompt is None else record.prompt
                 said = candidate.function(given, attempt.row)
-                if asyncio.iscoroutine(said):
+                if inspect.isawaitable(said):
                     said = self._applications.run(said)
         except (SampleError, CallError):
             raise
-        except Exception as error:  # whatever the application under test raises is that sample's error
+        except (Exception, SystemExit) as error:  # whatever the application under test raises is that sample's error
             raise SampleError(
                 "generate", f"{candidate.name} raised {type(error).__name__}: {error}", type(error).__name__
             ) from error
+        returned = type(said).__name__
         if isinstance(said, dict):
             record.response_id = said.get("response_id") if isinstance(said.get("response_id"), str) else None
-            said = said.get("output_text")
+            found = type(said["output_text"]).__name__ if "output_text" in said else "nothing"
+            said, returned = said.get("output_text"), f"a dict with {found} under output_text"
         if not isinstance(said, str):
             raise SampleError(
                 "generate",
-                f'{candidate.name} returned {type(said).__name__}; expected text or {{"output_text": text}}.',
+                f'{candidate.name} returned {returned}; expected text or {{"output_text": text}}.',
                 "WrongType",
             )
         return said
@@ -336,7 +339,7 @@ class Pipeline:
                 "message": attempt.error.message,
             }
             return
-        several = len(task.graders) > 1
+        several = len(task.graders) + len(task.batch_graders) > 1
         judge: dict[str, Any] = {}
         for grader, outcome in attempt.outcomes:
             for key, value in (outcome.judge or {}).items():
@@ -433,10 +436,13 @@ class _ApplicationLoop:
         self._lock = threading.Lock()
         self._closed = False
 
-    def run(self, coroutine: Any) -> Any:
+    def run(self, awaitable: Any) -> Any:
+        coroutine = _guarded(awaitable)
         with self._lock:
             if self._closed:
                 coroutine.close()
+                if inspect.iscoroutine(awaitable):
+                    awaitable.close()
                 raise RuntimeError("the run has ended")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -444,7 +450,10 @@ class _ApplicationLoop:
                     target=_serve, args=(self._loop,), name="evalgrader-applications", daemon=True
                 )
                 self._thread.start()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        value, left = asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        if left is not None:
+            raise left
+        return value
 
     def close(self) -> None:
         with self._lock:
@@ -453,6 +462,14 @@ class _ApplicationLoop:
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             thread.join(2)  # an application that does not let itself be cancelled ends with the process
+
+
+async def _guarded(awaitable: Any) -> tuple[Any, BaseException | None]:
+    """Await; a SystemExit is handed over as a value, since it would end the event loop that all applications share."""
+    try:
+        return await awaitable, None
+    except SystemExit as error:
+        return None, error
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -153,7 +153,7 @@ class Providers:
         raise _wrong(
             "",
             f"{name_or_url!r} is neither an address (http://… or https://…) nor a configured endpoint "
-            f"(configured: {known}){_nearest(name_or_url, self._endpoints)}. Add to {self._source}:\n"
+            f"(configured: {known}){_nearest(name_or_url, self._endpoints)} Add to {self._source}:\n"
             f'    [tool.evalgrader.endpoints.{name_or_url}]\n    url = "https://…"',
         )
 
@@ -265,7 +265,7 @@ class Providers:
     def _unknown_provider(self, model: str, prefix: str) -> str:
         return (
             f"{model}: unknown provider {prefix!r} (known: {', '.join(self._providers)})"
-            f"{_nearest(prefix, self._providers)}. If {model!r} is the name of a model of {DEFAULT_PROVIDER}, write "
+            f"{_nearest(prefix, self._providers)} If {model!r} is the name of a model of {DEFAULT_PROVIDER}, write "
             f"{DEFAULT_PROVIDER}:{model}; else add to {self._source}:\n"
             f"    [tool.evalgrader.providers.{prefix if _NAME.match(prefix) else 'NAME'}]\n"
             f'    base_url = "http://127.0.0.1:8000/v1"\n'
@@ -349,7 +349,7 @@ class _Reader:
     def known(self, place: str, entry: Mapping[str, Any], keys: tuple[str, ...]) -> None:
         for key in entry:
             if key not in keys:
-                self.problem(f"{place}.{key}", f"unknown key{_nearest(key, keys)}. Known keys: {', '.join(keys)}.")
+                self.problem(f"{place}.{key}", f"unknown key{_nearest(key, keys)} Known keys: {', '.join(keys)}.")
 
     def table(self, place: str, value: object) -> dict[str, Any]:
         if isinstance(value, dict):
@@ -501,7 +501,7 @@ def _without_secrets(address: str) -> str:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
-    return f'. Did you mean "{close[0]}"?' if close else ""
+    return f'. Did you mean "{close[0]}"?' if close else "."
 
 
 def _wrong(where: str, message: str) -> SuiteError:

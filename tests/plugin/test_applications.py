@@ -1,0 +1,47 @@
+"""`python:` candidates: what an application may return and raise, and that one cannot stop the others."""
+
+from __future__ import annotations
+
+from evalkit import Bench, suite, task
+
+APPLICATION = """
+    import concurrent.futures, sys
+
+    async def quits(prompt, row):
+        sys.exit(2)
+
+    def quits_at_once(prompt, row):
+        sys.exit(3)
+
+    async def answers(prompt, row):
+        return {"output_text": row["gold"], "response_id": "r1"}
+
+    class Later:
+        def __await__(self):
+            return answers("", {"gold": "2"}).__await__()
+
+    def later(prompt, row):
+        return Later()
+
+    def generates(prompt, row):
+        yield "2"
+
+    def keyless(prompt, row):
+        return {"text": "2"}
+"""
+NAMES = ("quits", "quits_at_once", "answers", "later", "generates", "keyless")
+
+
+def test_an_application_is_answered_for_by_its_own_samples(bench: Bench) -> None:
+    bench.write("application.py", APPLICATION)
+    bench.write("pytest.ini", "[pytest]\nevals_trusted_modules = application\npythonpath = .\n")
+    row = {"question": "1+1?", "gold": "2"}
+    run = {"models": [f"python:application:{name}" for name in NAMES]}
+    ran = bench.run(doc=suite(task(dataset={"rows": [row, row]}), run=run), subprocess=True)
+    said = {sample["model"].rpartition(":")[2]: sample for sample in ran.samples}
+    assert [said[name]["outcome"] for name in NAMES] == ["error", "error", "passed", "passed", "error", "error"]
+    assert said["quits"]["error"]["message"] == "python:application:quits raised SystemExit: 2"
+    assert said["quits_at_once"]["error"]["message"] == "python:application:quits_at_once raised SystemExit: 3"
+    assert (said["answers"]["output_text"], said["answers"]["response_id"]) == ("2", "r1")
+    assert "returned generator" in said["generates"]["error"]["message"]
+    assert "returned a dict with nothing under output_text" in said["keyless"]["error"]["message"]
