@@ -86,7 +86,9 @@ class Group:
         self.candidate = candidate
         self.selected = selected
         self.briefs: dict[Key, Brief] = {}
+        # Samples without a record, and those whose record another attempt will replace: disjoint from the others.
         self.lost: set[Key] = set()
+        self.pending: set[Key] = set()
         self.batch = BatchState()
         self._values: dict[str, MetricValue] | None = None
 
@@ -102,15 +104,34 @@ class Group:
 
     @property
     def complete(self) -> bool:
-        """Whether the whole group was selected and each sample has a record or is lost."""
-        return self.selected is None and len(self.briefs.keys() | self.lost) >= self.planned
+        """Whether the whole group was selected and each sample has the record of its last attempt or is lost."""
+        # Asked at every record: counted, not compared.
+        return self.selected is None and len(self.briefs) - len(self.pending) + len(self.lost) >= self.planned
 
-    def add(self, record: SampleRecord, offset: int, size: int) -> None:
-        """Take a record; a later attempt of the same sample replaces an earlier one."""
+    def add(self, record: SampleRecord, offset: int, size: int, *, last: bool = True) -> None:
+        """Take a record; a later attempt of the same sample replaces an earlier one.
+
+        Args:
+            offset: Where the spool holds the record.
+            size: Its length there, in bytes.
+            last: False where the sample will be run again.
+        """
         key = (record.sample_index, record.epoch)
         calibration = self.task.spec.calibration
         self.briefs[key] = Brief.of(record, offset, size, None if calibration is None else calibration.column)
         self.lost.discard(key)
+        (self.pending.discard if last else self.pending.add)(key)
+
+    def lose(self, key: Key) -> None:
+        """Note that the worker died that ran a sample's last attempt.
+
+        A record that had arrived from this attempt stays; one of an earlier attempt does not count.
+        """
+        if key in self.pending:
+            self.pending.discard(key)
+            del self.briefs[key]
+        if key not in self.briefs:
+            self.lost.add(key)
 
     def ordered(self) -> Iterator[tuple[Key, Brief]]:
         """Return what arrived, in the plan's order."""
@@ -128,6 +149,11 @@ class Group:
             and self.complete
             and any(brief.outcome != "error" for brief in self.briefs.values())
         )
+
+    @property
+    def unbatched(self) -> bool:
+        """Whether batch graders were to run and have not ended."""
+        return self.wants_batch and not self.batch.ran
 
     def run_batch(
         self, sandbox: Sandbox, gateway: Callable[[], Any], read: Callable[[int, int], str], run_id: str
@@ -242,6 +268,7 @@ class Group:
             lost=tuple(missing[:20]),
             stopped=stopped,
             batch_problem=self.batch_problem,
+            unbatched=self.unbatched,
         )
 
     def calibrations(self) -> dict[str, Calibration]:

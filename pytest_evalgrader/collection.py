@@ -14,6 +14,7 @@ from _pytest.fixtures import TopRequest
 from pytest_evalgrader.errors import SuiteError
 from pytest_evalgrader.plan import Candidate, SuitePlan, TaskPlan
 from pytest_evalgrader.reporting.failures import collection_failure
+from pytest_evalgrader.suite.loading import shown_path
 from pytest_evalgrader.suite.manifest import MetricSpec
 
 if TYPE_CHECKING:
@@ -77,6 +78,18 @@ def gate_names(task: TaskPlan) -> list[tuple[Candidate, MetricSpec, str]]:
 
 class SuiteFile(pytest.File):
     """A suite JSON file."""
+
+    @classmethod
+    def at(cls, parent: pytest.Collector | pytest.Session, path: Path) -> SuiteFile:
+        """Make the node of a suite; outside of the rootdir, too, its id is the way there from the rootdir.
+
+        pytest names such a file relative to the argument it was found under: two would be called the same, and the
+        controller of a distributed run could not find them again.
+        """
+        root = parent.config.rootpath
+        if path.is_relative_to(root):
+            return cls.from_parent(parent, path=path)
+        return cls.from_parent(parent, path=path, nodeid=shown_path(path, root))
 
     def collect(self) -> Iterator[TaskNode]:
         """Load the suite with all it names.

@@ -35,6 +35,7 @@ class GroupCounts:
         lost: Ids of planned samples without a record, in the plan's order; their number may be cut.
         stopped: Why the run stopped early, in words; empty where it did not.
         batch_problem: Why the result of the group's batch grader is invalid; empty where it is not.
+        unbatched: Whether a batch grader was to run and has not ended.
     """
 
     planned: int
@@ -48,6 +49,7 @@ class GroupCounts:
     lost: tuple[str, ...] = ()
     stopped: str = ""
     batch_problem: str = ""
+    unbatched: bool = False
 
     @property
     def partly_selected(self) -> bool:
@@ -57,7 +59,7 @@ class GroupCounts:
     @property
     def cut_short(self) -> bool:
         """Whether the run stopped before the group was done."""
-        return bool(self.stopped) and self.recorded < self.planned
+        return bool(self.stopped) and (self.recorded < self.planned or self.unbatched)
 
     @property
     def partial(self) -> bool:
@@ -166,6 +168,7 @@ def evaluate(
         return verdict("skipped", f"{head} not evaluated: {group.selected:,} of {group.planned:,} selected.")
     if group.cut_short:
         done = f"{group.recorded:,} of {group.planned:,} samples done"
+        done += ", the batch grader not" if group.unbatched else ""
         return verdict("skipped", f"{head} not evaluated: {group.stopped} ({done}).")
 
     faults = [*_group_faults(group), *_metric_faults(spec, value, group)]

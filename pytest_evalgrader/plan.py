@@ -46,6 +46,7 @@ class PlanOptions:
 
     Args:
         rootdir: Paths of suites may not leave it.
+        shown_from: What suites are named relative to, where that is another folder.
         models: Candidates that override the suites' own.
         limit: Rows of each task.
         trusted_modules: Modules that suites may run.
@@ -67,6 +68,7 @@ class PlanOptions:
     find_grader: Callable[[str], Callable[..., Any] | None] = lambda key: None
     answered_by_hook: bool = False
     build_graders: bool = True
+    shown_from: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,7 @@ def load_plan(path: Path, options: PlanOptions, sandbox: Sandbox) -> SuitePlan:
     Raises:
         SuiteError: With all problems of the suite, its datasets, templates and graders.
     """
-    loaded = load_suite(path, rootdir=options.rootdir)
+    loaded = load_suite(path, rootdir=options.rootdir, shown_from=options.shown_from)
     problems: list[Problem] = []
     warnings: list[str] = []
     tasks = []

@@ -97,7 +97,6 @@ class EvalSession:
         self.writer: RunWriter | None = None
         self._selected: list[str] | None = None
         self._gate_items: list[GateItem] = []
-        self._running_gates = False
         self._verdicts: dict[GroupKey, list[GateVerdict]] = {}
         self._stopped = ""
         self.run: dict[str, Any] | None = None
@@ -140,6 +139,7 @@ class EvalSession:
         rootdir = self.config.rootpath
         return PlanOptions(
             rootdir=rootdir if path.is_relative_to(rootdir) else path.parent,
+            shown_from=rootdir,
             models=settings.models,
             judge_model=settings.judge_model,
             embedding_model=settings.embedding_model,
@@ -246,7 +246,7 @@ class EvalSession:
         except SuiteError as error:
             self._plans[file_path] = error  # shown when the node is collected
             kind = "suite"
-        return SuiteFile.from_parent(parent, path=file_path) if kind == "suite" else None
+        return SuiteFile.at(parent, file_path) if kind == "suite" else None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
@@ -258,7 +258,7 @@ class EvalSession:
         return result
 
     def _select(self, items: list[pytest.Item]) -> None:
-        gates = [item for item in items if isinstance(item, GateItem)]
+        gates = list(dict.fromkeys(item for item in items if isinstance(item, GateItem)))
         samples = [item for item in items if isinstance(item, SampleItem)]
         present: dict[tuple[int, str], set[SampleItem]] = {}
         nodes: dict[int, TaskNode] = {}
@@ -389,9 +389,9 @@ class EvalSession:
             if path.endswith(".json") and rest:
                 by_file.setdefault(path, set()).add(rest)
         for relpath, names in by_file.items():
-            suite = Path(self.config.rootpath, relpath)
+            suite = self._path_of(relpath)
             plan = self.plan(suite)
-            file = SuiteFile.from_parent(self._session, path=suite)
+            file = SuiteFile.at(self._session, suite)
             file.add_tags(plan)
             for task in plan.tasks:
                 head = f"{encode(task.id)}::"
@@ -406,6 +406,10 @@ class EvalSession:
                         group = Group(task, candidate, None if len(keys) == len(own) else frozenset(keys))
                         self.groups[group.key] = group
                 self._gate_items += gates
+
+    def _path_of(self, relpath: str) -> Path:
+        """Return the suite file that a node id names; one outside of the rootdir starts with `../`."""
+        return Path(os.path.normpath(self.config.rootpath / relpath))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
@@ -564,7 +568,7 @@ class EvalSession:
         text = report.__dict__.pop(RECORD_ATTRIBUTE, None)
         if text is not None:
             self._arrived(text, last=str(report.outcome) != "rerun")
-        elif report.when not in ("setup", "call", "teardown"):
+        elif report.when not in ("setup", "call", "teardown") and str(report.outcome) != "rerun":
             self._crashed(report.nodeid)
 
     def _arrived(self, text: str, *, last: bool) -> None:
@@ -572,7 +576,7 @@ class EvalSession:
         group = self.groups.get((record.suite, record.task_id, record.model))
         if group is None or self.writer is None:
             return
-        group.add(record, self.writer.append(text), len(text))
+        group.add(record, self.writer.append(text), len(text), last=last)
         self._count_calls(record.calls)
         hook = self.config.hook.pytest_evalgrader_sample
         if hook.get_hookimpls():
@@ -589,7 +593,7 @@ class EvalSession:
             own["model_calls"] += 1
 
     def _crashed(self, nodeid: str) -> None:
-        """Note a sample whose worker died; a record of an earlier attempt stays."""
+        """Note a sample whose worker died and that is not run again."""
         nodeid = _without_group(nodeid)
         for group in self.groups.values():
             head = f"{group.key[0]}::{encode(group.task.id)}::"
@@ -598,7 +602,7 @@ class EvalSession:
             own = sample_names(group.task)[group.candidate.name]
             for key, name in zip(group.task.sample_keys(), own, strict=True):
                 if head + name == nodeid:
-                    group.lost.add(key)
+                    group.lose(key)
                     self._maybe_batch(group)
                     return
 
@@ -626,13 +630,30 @@ class EvalSession:
         try:
             result = yield
         except BaseException as error:
-            stopped = _why_stopped(session, error)
+            stopped, interrupted = _why_stopped(session, error), isinstance(error, KeyboardInterrupt)
+            if not interrupted:
+                interrupted = self._await_batches()
             if not (isinstance(error, session.Interrupted) and not self._anything_ran()):
-                self._finish(session, stopped, interrupted=isinstance(error, KeyboardInterrupt))
+                self._finish(session, stopped, interrupted=interrupted)
             raise
         early = session.shouldstop or session.shouldfail
-        self._finish(session, f"the run stopped early ({early})" if early else "", interrupted=False)
+        stopped = f"the run stopped early ({early})" if early else ""
+        if self._await_batches():
+            self._finish(session, stopped or "the run was interrupted", interrupted=True)
+            raise KeyboardInterrupt
+        self._finish(session, stopped, interrupted=False)
         return result
+
+    def _await_batches(self) -> bool:
+        """Wait for the batch graders; return whether a Ctrl-C ended that."""
+        try:
+            for group in self.groups.values():
+                thread = group.batch.thread
+                while thread is not None and thread.is_alive():
+                    thread.join(0.2)
+        except KeyboardInterrupt:
+            return True
+        return False
 
     def _anything_ran(self) -> bool:
         return any(group.briefs for group in self.groups.values()) or bool(self._session and self._session.testsfailed)
@@ -641,11 +662,6 @@ class EvalSession:
         self._stopped = stopped
         if interrupted and self._gateway is not None:
             self._gateway.abort()
-        for group in self.groups.values():
-            thread = group.batch.thread
-            while thread is not None and thread.is_alive() and not interrupted:
-                thread.join(0.2)
-        self._running_gates = True
         kept = self._last_failed_gates()
         for gate in self._gate_items:
             self._run_gate(gate, session)
@@ -660,12 +676,9 @@ class EvalSession:
         hook.pytest_runtest_logstart(nodeid=gate.nodeid, location=gate.location)
         runtestprotocol(gate, nextitem=None, log=True)
         hook.pytest_runtest_logfinish(nodeid=gate.nodeid, location=gate.location)
-        if session.shouldfail and not self._stopped:
-            self._stopped = f"the run stopped early ({session.shouldfail})"
 
     def _run_batch_item(self, group: Group, session: pytest.Session) -> None:
-        path = Path(self.config.rootpath, group.task.suite)
-        file = SuiteFile.from_parent(session, path=path)
+        file = SuiteFile.at(session, self._path_of(group.task.suite))
         node = TaskNode.from_parent(
             file, name=group.task.id, nodeid=f"{file.nodeid}::{encode(group.task.id)}", task=group.task
         )

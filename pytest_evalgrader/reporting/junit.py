@@ -69,4 +69,6 @@ def keep_last_attempts(config: pytest.Config) -> None:
         for number, (reporter, case) in enumerate(zip(xml.node_reporters_ordered, cases, strict=True))
         if last[(case.get("classname"), case.get("name"))] == number
         or not (case.get("name") or "").startswith("sample[")
+        # What pytest leaves of a crash that pytest-rerunfailures ran again: no name, no outcome.
+        if case.get("name") is not None
     ]

@@ -147,12 +147,13 @@ def read_suite_text(path: Path, *, named: bool, where: str | None = None) -> Sui
     raise SuiteError([Problem(shown, _no_suite(document))])
 
 
-def load_suite(path: Path, *, rootdir: Path) -> LoadedSuite:
+def load_suite(path: Path, *, rootdir: Path, shown_from: Path | None = None) -> LoadedSuite:
     """Read a suite file, and check that every file it names is there.
 
     Args:
         path: The suite.
         rootdir: pytest's rootdir; paths of the suite may not leave it, links resolved.
+        shown_from: What the suite is named relative to, where that is another folder.
 
     Returns:
         The suite.
@@ -160,7 +161,7 @@ def load_suite(path: Path, *, rootdir: Path) -> LoadedSuite:
     Raises:
         SuiteError: All problems: of the JSON, or else of the manifest and of the files it names.
     """
-    shown = shown_path(path, rootdir)
+    shown = shown_path(path, shown_from or rootdir)
     data = _read_bytes(path, shown)
     document = parse_json(_decode(data, shown), shown)
     spec = parse_suite(document, shown)

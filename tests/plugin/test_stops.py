@@ -1,0 +1,123 @@
+"""Runs that are stopped, crash or are laid out oddly: what was not evaluated is never passed, and nothing vanishes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from evalkit import Bench, gate, python, rows, suite, task
+
+ENDLESS = "def grade_batch(samples):\n    while True:\n        pass\n"
+
+
+def wait_for_lines(path: Path, lines: int) -> None:
+    """Wait until a file holds so many lines; it is what a process under test has written so far."""
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.read_bytes().count(b"\n") >= lines):
+        assert time.monotonic() < deadline, f"{path} never held {lines} lines"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)])
+def test_ctrl_c_while_a_batch_grader_runs_passes_no_gate(bench: Bench, workers: tuple[str, ...]) -> None:
+    # The samples alone reach 0.7; what the batch grader would have said of them is not known.
+    doc = suite(
+        task(
+            grader=None,
+            graders=[python(), python(ENDLESS, contract="batch")],
+            metrics=[*gate(0.7), *gate(0.1, "accuracy")],
+        )
+    )
+    bench.write("suites/s.json", doc)
+    out = bench.pytester.path / "out"
+    args = [sys.executable, "-m", "pytest", "--evals", "suites", "--evals-output=out", "-p", "no:randomly", *workers]
+    run = subprocess.Popen(args, cwd=bench.pytester.path, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        wait_for_lines(out / "samples.jsonl", 4)
+        time.sleep(0.5)
+        os.kill(run.pid, signal.SIGINT)
+        text = run.communicate(timeout=30)[0].decode()
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+    assert run.returncode == 2, text
+    assert "2 skipped" in text
+    assert "interrupted" in (out / "run.json").read_text()
+
+
+def test_two_suites_of_one_name_outside_the_rootdir(each_mode: Bench) -> None:
+    each_mode.write("project/suites/s.json", suite(task(metrics=gate(0.7))))
+    each_mode.write("project/suites/sub/s.json", suite(task(metrics=gate(0.8))))
+    each_mode.write("root/pytest.ini", "[pytest]\n")
+    ran = each_mode.run("project/suites", "--rootdir=root")
+    assert ran.code == 1, ran.text
+    assert [group["suite"] for group in ran.run["groups"]] == [
+        "../project/suites/s.json",
+        "../project/suites/sub/s.json",
+    ]
+    assert ran.state("suites.s.json", "gate[") == "passed"
+    assert ran.state("suites.sub.s.json", "gate[") == "failure"
+    again = each_mode.run("project/suites", "--rootdir=root", "--lf")
+    assert len(again.states) == 5
+
+
+def test_a_gate_given_twice_is_judged_once(bench: Bench) -> None:
+    bench.write("conftest.py", "def pytest_collection_modifyitems(items):\n    items[:] = items * 2\n")
+    ran = bench.run(doc=suite(task(metrics=gate(0.7))))
+    assert len(ran.group["gates"]) == 1
+    assert ran.group["request_counts"]["completed"] == 4
+
+
+def test_a_crash_that_is_run_again_counts_by_its_last_attempt(bench: Bench) -> None:
+    bench.mode = "-n 2"
+    bench.write(
+        "conftest.py",
+        """
+        import os, pathlib
+        MARK = pathlib.Path(__file__).with_name("died")
+        def pytest_evalgrader_grader(key):
+            def grade(sample, item):
+                if item["question"] == "q1" and not MARK.exists():
+                    MARK.touch()
+                    os._exit(3)
+                if item["question"] == "q2":
+                    os._exit(3)
+                return 1.0
+            return grade
+        """,
+    )
+    doc = suite(
+        task(grader={"type": "custom", "key": "k"}, dataset={"rows": rows(*[("a", "a")] * 4)}, metrics=gate(0.1, "k"))
+    )
+    ran = bench.run("suites", "--reruns", "1", doc=doc, subprocess=True)
+    assert ran.code == 1
+    assert ran.state("answer-1]") == "passed"
+    assert ran.state("answer-2]") == "error"
+    assert ran.state("gate[") == "failure"
+    assert [sample["sample_index"] for sample in ran.samples] == [0, 1, 3]
+    assert not [name for name in ran.cases if "None" in name], "a test case has no name"
+
+
+def test_an_invalid_result_beside_a_batch_grader_is_zero_under_its_own_key(bench: Bench) -> None:
+    update = """
+        def grade_batch(samples):
+            return {"samples": [{"sample_id": s["sample_id"], "scores": {"right": 1}} for s in samples]}
+    """
+    own = "def grade(sample, item):\n    return None if item['target'] == '4' else 1.0\n"
+    doc = suite(
+        task(
+            grader=None,
+            graders=[python(own), python(update, contract="batch")],
+            metrics=[*gate(0.75), *gate(1.0, "right")],
+        )
+    )
+    ran = bench.run(doc=doc)
+    assert ran.state("gate[", "score") == "passed"
+    assert ran.state("gate[", "right") == "passed"
+    assert ran.samples[1]["scores"] == {"score": 0.0, "right": 1.0}
