@@ -193,7 +193,8 @@ def test_broken_suite_never_vanishes(bench: Bench) -> None:
 def test_all_problems_of_a_suite_at_once(bench: Bench) -> None:
     first = task(prompt_template="{{qestion}}")
     second = task(id="b", grader=python("def grade(sample, item):\n    return (1.0\n"))
-    third = task(id="c", dataset={"rows": []})
+    third = task(id="c", dataset={"file_id": "none.jsonl"})
+    bench.write("suites/none.jsonl", "")
     ran = bench.run(doc=suite(first, second, third))
     assert ran.code == 2
     assert "qestion" in ran.text

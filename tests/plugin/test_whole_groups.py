@@ -58,7 +58,7 @@ MODES = [
     "--reruns 1",
     # Workers in another directory, with copies of the files: a record needs no shared disk.
     "--dist load --tx popen//chdir=elsewhere --tx popen//chdir=elsewhere"
-    " --rsyncdir={root}/suites --rsyncdir=pytest.ini",
+    " --rsyncdir={root}/suites --rsyncdir=tox.ini",
 ]
 
 
