@@ -36,11 +36,13 @@ class ProviderConfig:
     Args:
         name: What stands before the colon of a model's name.
         base_url: Address that `/responses`, `/chat/completions` and `/embeddings` are added to; no trailing slash.
+            Empty where only `base_url_env` says it.
         api: Which of the two text APIs it speaks.
         api_key_env: Environment variable that holds the key; None where it needs none.
         timeout_seconds: Bound on one attempt, from connecting to the last byte.
         max_retries: Further attempts after a failure that may pass.
         allow_tools: Whether suites and graders may use hosted tools and state that the provider stores.
+        base_url_env: Environment variable that holds the address, as an endpoint's `url_env`.
     """
 
     name: str
@@ -50,6 +52,7 @@ class ProviderConfig:
     timeout_seconds: float = DEFAULT_TIMEOUT_S
     max_retries: int = DEFAULT_MAX_RETRIES
     allow_tools: bool = False
+    base_url_env: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,21 +181,34 @@ class Providers:
         """
         if endpoint.url_env is None:
             return endpoint
-        address = self._env.get(endpoint.url_env, "").strip()
-        if not address and endpoint.url:
-            return endpoint
-        variable = f"endpoint {endpoint.label}: the environment variable {endpoint.url_env}"
+        what = f"endpoint {endpoint.label}"
+        table = f"url to [tool.evalgrader.endpoints.{endpoint.label}]"
+        return replace(endpoint, url=self._address(endpoint.url_env, endpoint.url, what, table, query=True))
+
+    def base_url(self, provider: ProviderConfig) -> str:
+        """Return the address of a provider that counts now, from its variable where that is set.
+
+        Raises:
+            CallError: The variable is needed and not set, or holds no address.
+        """
+        if provider.base_url_env is None:
+            return provider.base_url
+        what = f"provider {provider.name}"
+        table = f"base_url to [tool.evalgrader.providers.{provider.name}]"
+        return join_base_url(self._address(provider.base_url_env, provider.base_url, what, table, query=False))
+
+    def _address(self, variable: str, default: str, what: str, table: str, *, query: bool) -> str:
+        address = self._env.get(variable, "").strip() or default
         if not address:
             raise CallError(
-                f"{variable}, which holds its address, is not set. Set it, let a session-scoped autouse fixture that "
-                f"starts the server set it, or add url to [tool.evalgrader.endpoints.{endpoint.label}] of "
-                f"{self._source}.",
+                f"{what}: the environment variable {variable}, which holds its address, is not set. Set it, let a "
+                f"session-scoped autouse fixture that starts the server set it, or add {table} of {self._source}.",
                 "MissingAddress",
             )
-        problem = _url_problem(address, query=True)
+        problem = _url_problem(address, query=query)
         if problem:
-            raise CallError(f"{variable} {problem}.", "BadAddress")
-        return replace(endpoint, url=address)
+            raise CallError(f"{what}: the environment variable {variable} {problem}.", "BadAddress")
+        return address
 
     def headers(self, endpoint: EndpointConfig) -> dict[str, str]:
         """Return the headers of an endpoint.
@@ -257,9 +273,10 @@ class Providers:
         return tuple(sorted((value for value in found if len(value) >= 8), key=len, reverse=True))
 
     def _missing_key(self, provider: ProviderConfig) -> str:
+        address = provider.base_url or provider.base_url_env
         return (
-            f"the environment variable {provider.api_key_env} is not set, and provider {provider.name} "
-            f"({provider.base_url}) needs its key there. Set it, or answer from a recording with --evals-calls=replay."
+            f"the environment variable {provider.api_key_env} is not set, and provider {provider.name} ({address}) "
+            "needs its key there. Set it, or answer from a recording with --evals-calls=replay."
         )
 
     def _unknown_provider(self, model: str, prefix: str) -> str:
@@ -385,7 +402,14 @@ def _read_provider(read: _Reader, name: str, entry: object, env: Mapping[str, st
     if name in RESERVED:
         read.problem(place, f"{name}: models are answered by this program itself; choose another name")
         return None
-    read.known(place, table, ("base_url", "api", "api_key_env", "timeout_seconds", "max_retries", "allow_tools"))
+    read.known(
+        place,
+        table,
+        ("base_url", "base_url_env", "api", "api_key_env", "timeout_seconds", "max_retries", "allow_tools"),
+    )
+    base_url_env = read.value(
+        place, table, "base_url_env", _is_variable, "the name of an environment variable that holds the address", None
+    )
     is_default = name == DEFAULT_PROVIDER
     address = read.value(
         place,
@@ -398,11 +422,15 @@ def _read_provider(read: _Reader, name: str, entry: object, env: Mapping[str, st
     from_env = is_default and address is None
     if from_env:
         address = env.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
-    if address is None:
-        if "base_url" not in table:
-            read.problem(place, 'base_url is missing, such as base_url = "http://127.0.0.1:8000/v1"')
+    if address is None and base_url_env is None:
+        if "base_url" not in table and "base_url_env" not in table:
+            read.problem(
+                place,
+                'base_url is missing, such as base_url = "http://127.0.0.1:8000/v1", or base_url_env = "VARIABLE" '
+                "where a variable holds it",
+            )
         return None
-    problem = _url_problem(address)
+    problem = None if address is None else _url_problem(address)
     if problem:
         if from_env:
             read.problem("environment variable OPENAI_BASE_URL", problem)
@@ -411,7 +439,7 @@ def _read_provider(read: _Reader, name: str, entry: object, env: Mapping[str, st
         return None
     return ProviderConfig(
         name=name,
-        base_url=join_base_url(address),
+        base_url="" if address is None else join_base_url(address),
         api=read.value(
             place, table, "api", lambda v: v in get_args(Api), 'one of "responses", "chat_completions"', "responses"
         ),
@@ -438,6 +466,7 @@ def _read_provider(read: _Reader, name: str, entry: object, env: Mapping[str, st
             DEFAULT_MAX_RETRIES,
         ),
         allow_tools=read.value(place, table, "allow_tools", lambda v: isinstance(v, bool), "true or false", False),
+        base_url_env=base_url_env,
     )
 
 

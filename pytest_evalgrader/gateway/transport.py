@@ -112,7 +112,7 @@ class Transport:
         client = self._client(provider)
         import openai
 
-        url = provider.base_url + _PATHS[path]
+        url = self._providers.base_url(provider) + _PATHS[path]
         try:
             async with asyncio.timeout(timeout_s):
                 reply: Any = await client.post(
@@ -184,7 +184,7 @@ class Transport:
 
             client = self._clients[provider.name] = openai.AsyncOpenAI(
                 api_key=key if key is not None else "no-key",
-                base_url=provider.base_url,
+                base_url=self._providers.base_url(provider),
                 max_retries=0,
                 timeout=provider.timeout_seconds,
                 http_client=openai.DefaultAsyncHttpxClient(

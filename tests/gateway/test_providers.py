@@ -189,6 +189,29 @@ def test_an_endpoint_may_be_found_through_a_variable(tmp_path: Path) -> None:
         providers.located(a)
 
 
+def test_a_provider_may_be_found_through_a_variable(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(
+        '[tool.evalgrader.providers.a]\nbase_url_env = "A_URL"\napi_key_env = "A_KEY"\n'
+        '[tool.evalgrader.providers.b]\nbase_url = "http://h"\nbase_url_env = "B_URL"\n',
+        "utf-8",
+    )
+    env = {"A_KEY": "k"}
+    providers = load_providers(path, env)
+    assert providers.check("a:m", may_call=True) == []
+    (a, _), (b, _) = providers.resolve("a:m"), providers.resolve("b:m")
+    with pytest.raises(CallError, match=r"provider a: the environment variable A_URL.*is not set.*add base_url"):
+        providers.base_url(a)
+    assert providers.base_url(b) == "http://h/v1"
+    env |= {"A_URL": "http://127.0.0.1:5", "B_URL": "http://127.0.0.1:6/api/v1/chat/completions"}
+    assert (providers.base_url(a), providers.base_url(b)) == ("http://127.0.0.1:5/v1", "http://127.0.0.1:6/api/v1")
+    env["A_URL"] = "http://127.0.0.1:5?x=1"
+    with pytest.raises(CallError, match="A_URL must not hold a query"):
+        providers.base_url(a)
+    del env["A_KEY"]
+    assert "(A_URL) needs its key there" in str(providers.check("a:m", may_call=True)[0])
+
+
 def test_a_header_that_is_not_set_is_named(tmp_path: Path) -> None:
     providers = load(tmp_path, '[tool.evalgrader.endpoints.r]\nurl = "http://h"\nheaders_env = { A = "R_KEY" }\n')
     assert "R_KEY" in str(providers.check_endpoint("r", may_call=True)[0])
