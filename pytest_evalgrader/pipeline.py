@@ -310,6 +310,7 @@ class Pipeline:
             outcome = grader.grade(attempt.sample, attempt.item, attempt.row, self._scope(attempt))
         if outcome.invalid is None:
             check_ranges(outcome, attempt.task.ranges)
+        attempt.exception = attempt.exception or outcome.exception
         attempt.outcomes.append((grader, outcome))
 
     def _scope(self, attempt: Attempt) -> Any:

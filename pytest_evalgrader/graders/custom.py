@@ -47,7 +47,7 @@ class CustomGrader:
         except (CallError, SampleError, KeyboardInterrupt):
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception of a grader is an invalid result
-            return GradeOutcome(invalid=_raised(error))
+            return GradeOutcome(invalid=_raised(error), exception=error)
         return outcome_of(reduce_result(value, "score"), metric_id=self.metric_id)
 
 

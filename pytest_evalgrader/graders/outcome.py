@@ -54,6 +54,7 @@ class GradeOutcome:
         invalid: Set where the result is no score.
         not_applicable: Score ids that a judge declined to give (NA); the sample does not count for them.
         printed: What the grader printed, capped.
+        exception: What it raised, where it ran in this process: a debugger looks at its frames.
     """
 
     scores: dict[str, float] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class GradeOutcome:
     invalid: Invalid | None = None
     not_applicable: tuple[str, ...] = ()
     printed: str = ""
+    exception: BaseException | None = None
 
 
 def hint_for(reduced: Mapping[str, Any]) -> str:

@@ -74,7 +74,9 @@ class PythonGrader:
         if result.status == "returned":
             return outcome_of(result.value or {}, metric_id=self.metric_id, printed=result.printed)
         return GradeOutcome(
-            invalid=invalid_of(result, self.place, self.timeout_s, self.memory_mb), printed=result.printed
+            invalid=invalid_of(result, self.place, self.timeout_s, self.memory_mb),
+            printed=result.printed,
+            exception=result.exception,
         )
 
 
