@@ -260,6 +260,7 @@ class Child:
         self._filename = ""
         self._compiled: policy.Compiled | None = None
         self._nonce = ""
+        self._spent = False
         self._failed_call: BaseException | None = None
 
     def serve(self) -> None:
@@ -302,6 +303,8 @@ class Child:
         try:
             reply = self._outcome(message, printed)
             reply["printed"] = printed.take()
+            if self._spent:
+                reply["spent"] = True
             frame = frames.encode(reply)
         except MemoryError:
             frame = self._memory_frame()
@@ -337,10 +340,11 @@ class Child:
                 "uncaught_call": raised is self._failed_call,
             }
         finally:
-            value = None
-            namespace.close()
+            value = self._failed_call = None
+            survives = namespace.close()
             # What the grader left in cycles ends now, in its own time, not in that of a later sample.
             gc.collect()
+            self._spent = survives()
 
     def _call_grader(self, message: dict[str, Any], namespace: guards.Namespace) -> Any:
         if self._compiled is None:

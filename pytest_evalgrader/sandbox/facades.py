@@ -20,6 +20,7 @@ import collections.abc
 import colorsys
 import contextlib
 import copy
+import copyreg
 import csv
 import dataclasses
 import datetime
@@ -35,6 +36,7 @@ import hmac
 import html
 import html.entities
 import html.parser
+import importlib
 import io
 import itertools
 import json
@@ -58,6 +60,7 @@ import typing
 import unicodedata
 import urllib.parse
 import uuid
+import xml.etree.ElementPath
 import xml.etree.ElementTree
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -66,6 +69,23 @@ from typing import Any, Final, NoReturn
 
 GRADER_MODULE: Final = "grader"
 """What `__name__` is inside a grader."""
+
+INSPECTED: Final = frozenset(
+    name
+    for kind in (
+        types.GeneratorType,
+        types.CoroutineType,
+        types.AsyncGeneratorType,
+        types.FrameType,
+        types.TracebackType,
+        types.CodeType,
+    )
+    for name in dir(kind)
+    if name.startswith(("gi_", "cr_", "ag_", "f_", "tb_", "co_"))
+) | {"gi_frame", "gi_code", "gi_yieldfrom", "cr_frame", "cr_code", "cr_await", "cr_origin", "ag_frame", "ag_code",
+     "ag_await", "f_back", "f_builtins", "f_code", "f_generator", "f_globals", "f_locals", "f_trace", "tb_frame",
+     "tb_next", "func_globals", "func_code"}  # fmt: skip
+"""Attributes of generators, coroutines, frames, tracebacks and code objects: each leads to globals."""
 
 
 class Facade:
@@ -110,6 +130,28 @@ def _all(module: types.ModuleType, *, without: Iterable[str] = ()) -> tuple[str,
 
 def _pick(module: types.ModuleType, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(module, name) for name in names if hasattr(module, name)}
+
+
+def _exact(value: Any) -> Any:
+    """Return a text as a str, bytes as bytes; anything else as it is."""
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return value
+    if issubclass(kind, str):
+        return str.__str__(value)
+    return bytes(memoryview(value)) if issubclass(kind, bytes) else value
+
+
+def _exact_flags(flags: Any) -> Any:
+    return flags if type(flags) is int or type(flags) is re.RegexFlag else operator.index(flags)
+
+
+def _with_exact_format(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(format: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(_exact(format), *args, **kwargs)
+
+    return call
 
 
 _AST_NODES: Final = tuple(
@@ -355,7 +397,11 @@ _MODULES: Final[dict[str, dict[str, Any]]] = {
             "Template",
         ],
     ),
-    "struct": _pick(struct, ["pack", "unpack", "calcsize", "unpack_from", "iter_unpack", "error"]),
+    "struct": {"error": struct.error}
+    | {
+        name: _with_exact_format(getattr(struct, name))
+        for name in ("pack", "unpack", "calcsize", "unpack_from", "iter_unpack")
+    },
     "sys": _pick(
         sys,
         [
@@ -541,24 +587,53 @@ _COPIED: Final[dict[str, tuple[str, ...]]] = {"tokenize": ("tok_name",)}
 
 
 def is_safe_name(name: object) -> bool:
-    """Whether a name may become the name of a field: an exact str, an identifier, no keyword, not `__dunder__`."""
-    return type(name) is str and name.isidentifier() and not iskeyword(name) and not name.startswith("__")
+    """Whether a name may become the name of a field.
+
+    An exact str, an identifier, no keyword, not `__dunder__`; and since `case C(x)` reads the attributes that fields
+    name from whatever passes for a C, none that leads into the interpreter.
+    """
+    return (
+        type(name) is str
+        and name.isidentifier()
+        and not iskeyword(name)
+        and not name.startswith("__")
+        and name not in INSPECTED
+    )
 
 
 def harden() -> None:
-    """Close two doors of the standard library in this process; for children only.
-
-    A functional Enum takes any name, `__reduce_ex__` and `__match_args__` too, which no class statement of a grader
-    may bind; and `copy` sets whatever attributes a pickling method names, on whatever object it names.
-    """
+    """Close the doors of the standard library that facades cannot; in this process, for children only."""
     enum_type: Any = enum.EnumType
-    create = enum_type._create_
+    enum_type._create_ = _checked_create(enum_type._create_)
+    copy._reconstruct = _reconstruct  # type: ignore[attr-defined]
+    # `typing.NamedTuple` makes its classes with it, too.
+    collections.namedtuple = _checked_namedtuple(collections.namedtuple)
+    # Caches of the library are dicts, and a dict asks its keys: only exact texts and numbers may become such keys.
+    regex: Any = re
+    compile_pattern = regex._compile
+    regex._compile = lambda pattern, flags: compile_pattern(_exact(pattern), _exact_flags(flags))
+    strptime: Any = importlib.import_module("_strptime")
+    parse_time = strptime._strptime
+    strptime._strptime = lambda text, form="%a %b %d %H:%M:%S %Y": parse_time(text, _exact(form))
+    paths: Any = xml.etree.ElementPath
+    iterate = paths.iterfind
+    paths.iterfind = lambda elem, path, namespaces=None: iterate(
+        elem, _exact(path), {_exact(key): _exact(name) for key, name in dict.items(namespaces or {})} or None
+    )
+    # The one container among all that a grader reaches which it could change for good.
+    wrapper: Any = textwrap.TextWrapper
+    wrapper.unicode_whitespace_trans = types.MappingProxyType(wrapper.unicode_whitespace_trans)
 
+
+def _checked_create(create: Any) -> Any:
+    # A functional Enum takes any name, `__reduce_ex__` and `__match_args__` too, which no class statement may bind.
     def checked_create(cls: Any, class_name: Any, names: Any, *args: Any, **kwargs: Any) -> Any:
         if type(names) is str:
             names = names.replace(",", " ").split()
         if names is not None:
             names = list(names.items()) if isinstance(names, dict) else list(names)
+            # Taken apart here and only once: an entry may answer differently when it is asked again.
+            names = [entry if isinstance(entry, str) else tuple(entry) for entry in names]
         for entry in names or ():
             name = entry if isinstance(entry, str) else entry[0]
             if not is_safe_name(name):
@@ -567,18 +642,61 @@ def harden() -> None:
             raise TypeError("the name of an Enum must be a str")
         return create(cls, class_name, names, *args, **kwargs)
 
-    enum_type._create_ = checked_create
+    return checked_create
 
-    reconstruct = copy._reconstruct  # type: ignore[attr-defined]
 
-    def checked_reconstruct(
-        x: Any, memo: Any, func: Any, args: Any, state: Any = None, *rest: Any, **kwargs: Any
-    ) -> Any:
-        if type(state) is tuple and len(state) == 2 and not hasattr(type(x), "__setstate__"):
-            slots = state[1]
-            names = () if slots is None else slots if type(slots) is dict else (None,)
-            if not all(type(name) is str and not name.startswith("__") for name in names):
-                raise TypeError(f"cannot copy {type(x).__name__}: its state holds special names")
-        return reconstruct(x, memo, func, args, state, *rest, **kwargs)
+def _checked_namedtuple(make: Any) -> Any:
+    def namedtuple(typename: Any, field_names: Any, **options: Any) -> Any:
+        if isinstance(field_names, str):
+            field_names = field_names.replace(",", " ").split()
+        field_names = list(map(str, field_names))
+        for name in field_names:
+            if type(name) is not str or name in INSPECTED:
+                raise ValueError(f"a field cannot be named {name!r}")
+        return make(typename, field_names, **options)
 
-    copy._reconstruct = checked_reconstruct  # type: ignore[attr-defined]
+    return namedtuple
+
+
+def _reconstruct(
+    x: Any, memo: Any, func: Any, args: Any, state: Any = None, items: Any = None, pairs: Any = None, **ignored: Any
+) -> Any:
+    """`copy._reconstruct`, which sets attributes on an object of the copied one's own type only.
+
+    What is to be made, and with which state, may come from the grader: `__reduce_ex__` is an attribute like any other.
+    """
+    deep = memo is not None
+    if deep and args:
+        args = tuple(copy.deepcopy(argument, memo) for argument in args)
+    y = func(*args)
+    if deep:
+        memo[id(x)] = y
+    if state is not None:
+        if type(y) is not type(x) or (func not in _MAKERS and func is not type(x)):
+            raise TypeError(f"cannot copy {type(x).__name__}: its state would be set on something else")
+        if deep:
+            state = copy.deepcopy(state, memo)
+        if hasattr(y, "__setstate__"):
+            y.__setstate__(state)
+        else:
+            slots = None
+            if type(state) is tuple and len(state) == 2:
+                state, slots = state
+            if state is not None:
+                y.__dict__.update(state)
+            if slots is not None:
+                if type(slots) is not dict or any(type(name) is not str or name.startswith("__") for name in slots):
+                    raise TypeError(f"cannot copy {type(x).__name__}: its state holds special names")
+                for name, value in slots.items():
+                    setattr(y, name, value)
+    for item in items or ():
+        y.append(copy.deepcopy(item, memo) if deep else item)
+    for key, value in pairs or ():
+        if deep:
+            key, value = copy.deepcopy(key, memo), copy.deepcopy(value, memo)
+        y[key] = value
+    return y
+
+
+_newobj: Any = copyreg
+_MAKERS: Final = (_newobj.__newobj__, _newobj.__newobj_ex__, _newobj._reconstructor, iter, reversed)

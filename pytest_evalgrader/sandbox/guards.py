@@ -21,6 +21,7 @@ import textwrap
 import time
 import types
 import typing
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Final, NoReturn
 
@@ -172,6 +173,7 @@ class Namespace:
     def __init__(self, printed: Any, seed: str, *, guarded: bool) -> None:
         self._printed = printed
         self._seed = seed
+        self._guarded = guarded
         self._facades: dict[str, facades.Facade] = {}
         self._own: set[type] = set()
         self._random: random.Random | None = None
@@ -195,9 +197,18 @@ class Namespace:
         decimal.setcontext(decimal.Context(**_DECIMAL))
         Namespace.current = self
 
-    def close(self) -> None:
-        """Let go of everything that the grader made."""
+    def close(self) -> Callable[[], bool]:
+        """Let go of everything that the grader made.
+
+        Returns:
+            Tells, once garbage is collected, whether something of it is still there: in a cache of the library, say,
+            where its methods would run, and answer, in a later sample.
+        """
         Namespace.current = None
+        # Every function of the grader holds the builtins that it was made with.
+        made: list[Any] = [*self._own, self.globals["__builtins__"]["__import__"]] if self._guarded else []
+        traces = [weakref.ref(thing) for thing in made]
+        made.clear()
         if "typing" in self._facades:
             # Its caches compare keys with the grader's own methods, and so could carry objects into the next sample.
             for clear in _TYPING_CACHES:
@@ -205,6 +216,7 @@ class Namespace:
         self.globals.clear()
         self._own.clear()
         self._facades.clear()
+        return lambda: any(trace() is not None for trace in traces)
 
     # ---------------------------------------------------------------------------------------------------- ownership
 
@@ -257,6 +269,8 @@ class Namespace:
                 f"{value.__name__}.register would change what every grader sees; register on a class of your own"
             )
         found = getattr(value, name)
+        if type(found) is types.MethodType and found.__func__ is abc.ABCMeta.register:
+            return lambda subclass: self._register(found, subclass)
         # What was found is judged, not where it was looked for: other objects forward attributes to a str.
         if type(found) is _BUILTIN_METHOD and issubclass(type(found.__self__), str):
             template = str.__str__(found.__self__)
@@ -266,6 +280,12 @@ class Namespace:
         if found is str.format or found is str.format_map:
             return safe_format if name == "format" else safe_format_map
         return found
+
+    def _register(self, real: Callable[[type], type], subclass: type) -> type:
+        # `case C(x)` would take attributes from the objects of whatever class is registered.
+        if not issubclass(type(subclass), type) or not self.made(subclass):
+            raise TypeError(f"{name_of(subclass)} cannot be registered: only classes of the grader can")
+        return real(subclass)
 
     def _may_read_private(self, value: Any, name: str) -> bool:
         kind = type(value)
@@ -375,6 +395,24 @@ class Namespace:
     def _is_own_super(self, value: Any) -> bool:
         return type(value) is super and self.made(_slots["__self_class__"](value))
 
+    def _special_maker(self, value: Any, name: str) -> Any:
+        # `super().__init__()` and its like. On what is not the grader's, they would make a shared object anew.
+        kind = type(value)
+        if self._is_own_super(value) or self.made(kind):
+            return getattr(value, name)
+        if not issubclass(kind, type) or (name != "__init__" and not self.made(value)):
+            raise AttributeError(f"`.{name}` is available on super() and the grader's own classes only")
+        real = getattr(value, name)
+        if name != "__init__" or self._is_own_function(real):
+            return real
+
+        def init(target: Any, *args: Any, **kwargs: Any) -> None:
+            if not self.made(type(target)):
+                raise TypeError(f"`.__init__` of {name_of(value)} is available for objects of the grader's own classes")
+            real(target, *args, **kwargs)
+
+        return init
+
     def _special_new(self, value: Any, name: str) -> Any:
         if self._is_own_super(value) or (
             issubclass(type(value), type) and (self.made(value) or value in _PLAIN_CLASSES)
@@ -425,9 +463,17 @@ class Namespace:
         return self._special_dict(value, "__dict__")
 
     def _build_class(self, body: Any, name: str, /, *bases: Any, metaclass: Any = None, **keywords: Any) -> Any:
+        # What an object of the grader puts in place of itself (`__mro_entries__`) could not be relied on.
         for base in bases:
-            if base in _INTERNAL_SET or (issubclass(type(base), type) and issubclass(base, _UNEXTENDABLE)):
+            if not issubclass(type(base), type) and self.made(type(base)):
+                raise TypeError(f"class {name}: its base {name_of(base)}(…) is no class")
+        classes = [base for base in types.resolve_bases(bases) if issubclass(type(base), type)]
+        for base in classes:
+            if issubclass(base, _UNEXTENDABLE):
                 raise TypeError(f"class {name}: {name_of(base)} cannot be subclassed by graders")
+            for field in getattr(base, "__match_args__", ()):
+                if field in policy.GUARDED_NAMES and any(issubclass(other, _GUARDED_KINDS) for other in classes):
+                    raise TypeError(f"class {name}: a field cannot be named {field!r} here")
         if metaclass is ABCMetaName:
             keywords["metaclass"] = abc.ABCMeta
         elif metaclass is not None and metaclass is not Type:
@@ -439,11 +485,11 @@ class Namespace:
 
     def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         if name not in facades.MODULES or level:
-            if name in sys.modules and not level:
-                # No import of the grader, which the policy would have refused: C code (datetime.strptime) asks here
-                # for what it then takes from sys.modules itself.
+            if name in sys.modules and not level and type(fromlist) is list:
+                # No import statement, which gives None or a tuple: C code (datetime.strptime) asks here for what it
+                # then takes from sys.modules itself.
                 return None
-            raise ImportError(f"graders cannot import {name}")
+            raise ModuleNotFoundError(f"graders cannot import {name}", name=name)
         wanted = name if fromlist else name.partition(".")[0]
         facade = self._facades.get(wanted)
         if facade is None:
@@ -473,9 +519,10 @@ class Namespace:
         def decorate(decorated: Any) -> Any:
             if not issubclass(type(decorated), type) or not self.made(decorated):
                 raise TypeError("dataclass takes a class of the grader")
-            # The names become the text of generated methods.
-            for field in _instance_dict_of_class(decorated).get("__annotations__", ()):
-                if not facades.is_safe_name(field):
+            # The names become the text of generated methods, and what `case C(x)` reads.
+            guarded = issubclass(decorated, _GUARDED_KINDS) or "_is_protocol" in _instance_dict_of_class(decorated)
+            for field in _own_annotations(decorated):
+                if not facades.is_safe_name(field) or (guarded and field in policy.GUARDED_NAMES):
                     raise TypeError(f"a field cannot be named {field!r}")
             made: Any = dataclasses.dataclass(**options)(decorated)
             self._own.add(made)
@@ -581,6 +628,15 @@ def _own_dict(value: Any) -> dict[str, Any] | None:
     except AttributeError:
         return None
     return found if type(found) is dict else None
+
+
+def _own_annotations(cls: type) -> Iterable[Any]:
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
+    found: Iterable[Any] = _instance_dict_of_class(cls).get("__annotations__", ())
+    return found
 
 
 def _check_written(name: str) -> None:
@@ -724,12 +780,16 @@ _SPECIAL: Final[dict[str, Callable[[Namespace, Any, str], Any]]] = {
     "__doc__": Namespace._special_text,
     "__getattr__": Namespace._special_getter,
     "__getattribute__": Namespace._special_getter,
+    "__init__": Namespace._special_maker,
+    "__init_subclass__": Namespace._special_maker,
     "__members__": Namespace._special_text,
     "__module__": Namespace._special_text,
     "__name__": Namespace._special_text,
     "__new__": Namespace._special_new,
     "__notes__": Namespace._special_text,
+    "__post_init__": Namespace._special_maker,
     "__qualname__": Namespace._special_text,
+    "__set_name__": Namespace._special_maker,
     "__setattr__": Namespace._special_setter,
     "__suppress_context__": Namespace._special_text,
     "__wrapped__": Namespace._special_wrapped,
@@ -739,8 +799,9 @@ _PLAIN_CLASSES: Final = frozenset(
     {object, str, int, float, complex, tuple, list, dict, set, frozenset, bytes, bytearray, bool}
 )
 _PLAIN: Final = _PLAIN_CLASSES | {type(None)}
-_INTERNAL_SET: Final = frozenset(_INTERNAL)
-_UNEXTENDABLE: Final = (type, BaseExceptionGroup, *_INTERNAL)
+# Whose attributes of `policy.GUARDED_NAMES` are guarded for what they do, not for whose they are.
+_GUARDED_KINDS: Final = (str, AttributeError)
+_UNEXTENDABLE: Final = (type, super, BaseExceptionGroup, *_INTERNAL)
 _DECIMAL: Final[dict[str, Any]] = {
     "prec": decimal.DefaultContext.prec,
     "rounding": decimal.DefaultContext.rounding,

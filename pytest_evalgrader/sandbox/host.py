@@ -330,6 +330,8 @@ class Sandbox:
             while True:
                 reply = process.ask(request, deadline, max_result_bytes + envelope)
                 if "call" not in reply:
+                    # Something of this sample stayed in the process, where a later one could meet it.
+                    process.retired = process.retired or "spent" in reply
                     return _result_of(reply, shape, failed)
                 method, fields = reply["call"], reply.get("fields")
                 if calls is None or method not in _METHODS or type(fields) is not dict:

@@ -22,23 +22,6 @@ from . import facades
 GETATTR: Final = "evalgrader:getattr"
 WRITABLE: Final = "evalgrader:writable"
 
-# Attributes of generators, coroutines, frames, tracebacks and code objects: each leads to globals.
-_INSPECTED: Final = frozenset(
-    name
-    for kind in (
-        types.GeneratorType,
-        types.CoroutineType,
-        types.AsyncGeneratorType,
-        types.FrameType,
-        types.TracebackType,
-        types.CodeType,
-    )
-    for name in dir(kind)
-    if name.startswith(("gi_", "cr_", "ag_", "f_", "tb_", "co_"))
-) | {"gi_frame", "gi_code", "gi_yieldfrom", "cr_frame", "cr_code", "cr_await", "cr_origin", "ag_frame", "ag_code",
-     "ag_await", "f_back", "f_builtins", "f_code", "f_generator", "f_globals", "f_locals", "f_trace", "tb_frame",
-     "tb_next", "func_globals", "func_code"}  # fmt: skip
-
 GUARDED_NAMES: Final = frozenset({"format", "format_map", "obj", "register"})
 """Attributes without a leading underscore whose loads are guarded: what they give depends on the object."""
 
@@ -153,7 +136,7 @@ DEFINABLE: Final = _OPERATORS | {
 """Special methods that a grader's class may define."""
 
 # Reading these gives what an operator would give.
-READABLE: Final = (_OPERATORS - {"__await__"}) | {"__init__", "__post_init__", "__init_subclass__", "__set_name__"}
+READABLE: Final = _OPERATORS - {"__await__"}
 
 GUARDED_DUNDERS: Final = frozenset(
     {
@@ -166,12 +149,16 @@ GUARDED_DUNDERS: Final = frozenset(
         "__doc__",
         "__getattr__",
         "__getattribute__",
+        "__init__",
+        "__init_subclass__",
         "__members__",
         "__module__",
         "__name__",
         "__new__",
         "__notes__",
+        "__post_init__",
         "__qualname__",
+        "__set_name__",
         "__setattr__",
         "__suppress_context__",
         "__wrapped__",
@@ -504,7 +491,7 @@ class GraderPolicy(RestrictingNodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         name = node.attr
         node.value = self.visit(node.value)
-        if name in _INSPECTED:
+        if name in facades.INSPECTED:
             self.error(node, f"`.{name}` leads into the interpreter and is not available to graders; leave it out")
             return node
         if isinstance(node.ctx, ast.Load):
@@ -753,7 +740,7 @@ WRITABLE_DUNDERS: Final = frozenset({"__name__", "__qualname__", "__doc__", "__w
 
 def is_readable(name: str) -> bool:
     """Whether `getattr` may be asked for this name at all."""
-    if name in _INSPECTED:
+    if name in facades.INSPECTED:
         return False
     return not _is_dunder(name) or name in READABLE or name in GUARDED_DUNDERS
 
@@ -763,7 +750,7 @@ def _is_dunder(name: str) -> bool:
 
 
 def _is_guarded(name: str) -> bool:
-    return name.startswith("_") or name in GUARDED_NAMES or name in _INSPECTED
+    return name.startswith("_") or name in GUARDED_NAMES or name in facades.INSPECTED
 
 
 def _instead_of_dunder(name: str) -> str:

@@ -22,6 +22,11 @@ pytestmark = [
 ]
 SECRET = "the-secret-of-the-host"
 
+FRAME = (
+    "from abc import ABC\nfrom dataclasses import dataclass\nimport types\nFIELD\n@dataclass\nclass B(ABC):\n    f_builtins: int = 0\n"
+    "C.register(types.GeneratorType)\nmatch (x for x in ()):\n    case C(frame):\n        B.register(type(frame))\n"
+    "        match frame:\n            case B(b):\n                READ(b['open'])"
+)
 # Name → a body of `grade(sample, item)`; `READ(opener)` stands for reading the secret with it.
 ESCAPES: dict[str, str] = {
     "open": "READ(open)",
@@ -193,6 +198,33 @@ ESCAPES: dict[str, str] = {
     "property_fget": "class C:\n    @property\n    def p(self): pass\nREAD(C.p.fget.__builtins__['open'])",
     "type_parameter": "class C[T: (lambda: 0).__builtins__['open']]: pass\nREAD(C.__type_params__[0].__bound__)",
     "unicode_name": "READ((lambda: 0).__ｂuiltins__['open'])",
+    "copy_instance_reduce": (
+        "import copy, json, types\nfrom abc import ABC\nclass T(ABC): pass\nclass C: pass\nclass S(tuple): pass\nc = C()\n"
+        "c.__dict__['__reduce_ex__'] = lambda p: (lambda: T, (), S((None, {'__match_args__': ('__builtins__',)})))\ncopy.copy(c)\n"
+        "T.register(types.FunctionType)\nmatch json.dumps:\n    case T(b):\n        READ(b['open'])"
+    ),
+    "copy_answered_reduce": (
+        "import copy, json, types\nfrom abc import ABC\nclass T(ABC): pass\nclass C(Exception):\n    def __getattribute__(self, name):\n"
+        "        if name == '__reduce_ex__': return lambda p: (lambda: T, (), (None, {'__match_args__': ('__builtins__',)}))\n"
+        "        return super().__getattribute__(name)\ncopy.copy(C())\n"
+        "T.register(types.FunctionType)\nmatch json.dumps:\n    case T(b):\n        READ(b['open'])"
+    ),
+    "copy_state_from_memo": (
+        "import copy, json, types\nfrom abc import ABC\nclass T(ABC): pass\nclass C: pass\nclass M(dict):\n    def get(self, key, default=None):\n"
+        "        found = dict.get(self, key, default)\n        return (None, {'__match_args__': ('__builtins__',)}) if found == {'state': 1} else found\n"
+        "c = C()\nc.__dict__['__reduce_ex__'] = lambda p: (lambda: T, (), (None, {'__match_args__': ('__builtins__',)}))\ncopy.deepcopy(c, M())\n"
+        "T.register(types.FunctionType)\nmatch json.dumps:\n    case T(b):\n        READ(b['open'])"
+    ),
+    "dataclass_frame": FRAME.replace("FIELD", "@dataclass\nclass C(ABC):\n    gi_frame: int = 0"),
+    "namedtuple_frame": FRAME.replace("FIELD", "from collections import namedtuple\nclass C(namedtuple('X', 'gi_frame'), ABC): pass"),
+    "typing_namedtuple_frame": FRAME.replace(
+        "FIELD", "from typing import NamedTuple\nclass X(NamedTuple):\n    gi_frame: int\nclass C(X, ABC): pass"
+    ),
+    "enum_names_that_change": (
+        "from enum import Enum\nclass P(tuple):\n    def __getitem__(self, i): return 'harmless'\n"
+        "C = Enum('C', [P(('__match_args__', ('__class__',))), ('a', 1)])\nmatch C.a:\n    case C(k):\n"
+        "        READ(k.__contains__.__func__.__builtins__['open'])"
+    ),
 }  # fmt: skip
 
 
@@ -266,6 +298,9 @@ LEAKS: dict[str, str] = {
     "augmented_format": "class S(str): pass\nclass R:\n    def __radd__(self, other): return other(1)\ns = S('{0.__class__.__mro__}')\ns.format += R()\nreturn s.format",
     "formatter": "import string\nreturn string.Formatter().format('{0.__class__.__mro__}', 1)",
     "mro": "return repr((1).__class__.__mro__)",
+    "format_dataclass_match": "from dataclasses import dataclass\n@dataclass(init=False)\nclass S(str):\n    format: int\nmatch S('{0.__class__.__mro__}'):\n    case S(f):\n        return f(1)",
+    "format_inherited_match": "from dataclasses import dataclass\n@dataclass(init=False)\nclass F:\n    format: int\nclass S(F, str): pass\nmatch S('{0.__class__.__mro__}'):\n    case S(f):\n        return f(1)",
+    "format_registered_match": "from abc import ABC\nfrom dataclasses import dataclass\n@dataclass\nclass C(ABC):\n    format: int\nC.register(str)\nmatch '{0.__class__.__mro__}':\n    case C(f):\n        return f(1)",
     "bases": "return repr(bool.__bases__) + '<class \\'object\\'>'",
     "hint": "return '' if sample else ''",
 }  # fmt: skip
@@ -305,6 +340,59 @@ STATE: dict[str, str] = {
     "lru_cache": "from functools import cache\n@cache\ndef f(): return []\nf().append(1)\nreturn len(f())",
     "arguments": "item['rows'].append(1)\nreturn len(item['rows'])",
 }  # fmt: skip
+POISON = "class K(KIND):\n    def __hash__(self): return hash(PLAIN)\n    def __eq__(self, other): return self.n()\n    def n(self): return True\n"
+# A library's import, the kind and the text of a key that equals another one, what puts it into a cache of the library in
+# the first sample, and what a later sample must still get.
+POISONED: dict[str, tuple[str, str, str, str, str]] = {
+    "re_flags": ("import re", "int", "0", "re.compile('abc', K(2))", "not re.match('abc', 'ABC')"),
+    "re_template": ("import re", "str", r"'<\\1>'", r"re.compile('(b)').sub(K('[\\1]'), 'abc')", r"re.compile('(b)').sub('<\\1>', 'abc') == 'a<b>c'"),
+    "strptime": ("from datetime import datetime", "str", "'%d %m'", "datetime.strptime('01 02', K('%m %d'))", "datetime.strptime('01 02', '%d %m').month == 2"),
+    "struct": ("import struct", "str", "'<I'", "struct.pack(K('>I'), 1)", "struct.pack('<I', 1)[0] == 1"),
+    "element_path": ("import xml.etree.ElementTree as ET\ne = ET.fromstring('<r><a><b/></a><c><d/></c></r>')", "str", "'a/b'", "e.find(K('c/d'))", "e.find('a/b').tag == 'b'"),
+    "special_form": ("from typing import Optional", "int", "0", "Optional.__init__(lambda form, key: 7)", "Optional[int] != 7"),
+    "special_form_by_class": ("from typing import Optional", "int", "0", "type(Optional).__init__(Optional, lambda form, key: 7)", "Optional[int] != 7"),
+    "protocol": ("from typing import Protocol", "int", "0", "Protocol.__init_subclass__()", "True"),
+    "copy_library": ("import copy, json", "int", "0", "c = K(1)\n    c.__dict__['__reduce_ex__'] = lambda p: (lambda: json.JSONEncoder, (), (None, {'n': 1}))\n    copy.copy(c)", "not hasattr(json.JSONEncoder, 'n')"),
+    "text_wrapper": ("import textwrap", "int", "0", "textwrap.TextWrapper.unicode_whitespace_trans[97] = 98", "textwrap.fill('aaa') == 'aaa'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POISONED)
+def test_no_cache_of_the_library_carries_objects_into_the_next_sample(sandbox: Sandbox, name: str) -> None:
+    imports, kind, plain, poison, check = POISONED[name]
+    body = f"if sample == 0:\n    {poison}\n    return 1\nreturn 1 if {check} else 2"
+    source = f"{imports}\n{POISON.replace('KIND', kind).replace('PLAIN', plain)}{source_of(body)}"
+    program = Program(source, "g.py", ("grade",))
+    assert sandbox.check(program) == []
+    sandbox.run(program, "grade", [0, {}], shape="score", timeout_s=5)
+    for i in (1, 2):
+        assert sandbox.run(program, "grade", [i, {}], shape="score", timeout_s=5).value.get("number") == 1.0
+    sandbox.retire(program)
+
+
+def test_a_child_that_keeps_an_object_of_a_sample_is_not_used_again(sandbox: Sandbox) -> None:
+    keeps = Program(
+        "from fnmatch import fnmatchcase\nclass S(str): pass\ndef grade(s, i):\n    fnmatchcase('ab', S('a*') if s else 'a*')\n    return 1.0\n",
+        "g.py",
+        ("grade",),
+    )
+    for kept in (True, False):
+        assert sandbox.run(keeps, "grade", [kept, {}], shape="score", timeout_s=5).value["number"] == 1.0
+        assert any(process.program == keeps for process in sandbox._idle) is not kept
+    sandbox.retire(keeps)
+
+
+def test_exception_groups_cannot_be_subclassed_by_a_detour(sandbox: Sandbox) -> None:
+    for base in ("ExceptionGroup[ValueError]", "P()"):
+        source = (
+            "class P:\n    def __getattr__(self, name):\n        if name == '__mro_entries__': return lambda bases: (ExceptionGroup,)\n"
+            f"        raise AttributeError(name)\ndef grade(s, i):\n    class G({base}): pass\n    return 1.0\n"
+        )
+        result = sandbox.run(Program(source, "g.py"), "grade", [{}, {}], shape="score", timeout_s=5)
+        assert result.error is not None
+        assert result.error["type"] == "TypeError"
+
+
 MODULE = "seen = []\nclass Box:\n    n = 0\ndef add(to=[]):\n    to.append(1)\n    return len(to)\n"
 
 
