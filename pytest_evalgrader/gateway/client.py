@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import itertools
 import random
 import threading
 import time
@@ -51,6 +52,7 @@ class Gateway:
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopped: str | None = None
+        self._scopes = itertools.count()
         self._adaptations: dict[str, Adaptation] = {}
         self._recordings: dict[Path, Recording] = {}
         self._recordings_lock = threading.Lock()
@@ -89,7 +91,8 @@ class Gateway:
         Returns:
             The scope.
         """
-        return CallScope(self, suite, recording, Caller(task_id, sample_id, model, epoch), suite_limit)
+        caller = Caller(task_id, sample_id, model, epoch)
+        return CallScope(self, suite, recording, caller, suite_limit, next(self._scopes))
 
     def check_model(self, model: str) -> list[Problem]:
         """List what is wrong with a model's name or its key, before any call."""
@@ -217,7 +220,9 @@ class Gateway:
             sent = adaptation.apply(call.body, formats=call.adapts_formats)
             began = time.monotonic()
             try:
-                permit = await self.permits.acquire(call.limit_name, call.suite, call.suite_limit, call.recording)
+                permit = await self.permits.acquire(
+                    call.limit_name, call.suite, call.suite_limit, call.recording, call.order
+                )
             finally:
                 call.waited_s += time.monotonic() - began
             outcome: Outcome = "failed"

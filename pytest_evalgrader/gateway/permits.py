@@ -9,6 +9,7 @@ calls to the recordings, which only the keeper of the book writes.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import hmac
 import json
@@ -44,14 +45,15 @@ class Ticket:
     """A request for a permit, and then the permit.
 
     Args:
-        client: Who asks; tickets of one client are served in their order, clients in turn.
+        client: Who asks; clients are served in turn.
         provider: Whose limit it counts against.
         suite: Whose limit it counts against, if the suite has one.
         suite_limit: The suite's `run.concurrency`, or None.
         answer: Called once, with None when granted, else with the reason for refusal.
+        order: Among tickets of one client the lowest is served first: what was begun is finished before more is begun.
     """
 
-    __slots__ = ("answer", "client", "granted_as", "provider", "seq", "state", "suite", "suite_limit")
+    __slots__ = ("answer", "client", "granted_as", "order", "provider", "seq", "state", "suite", "suite_limit")
 
     def __init__(
         self,
@@ -60,8 +62,10 @@ class Ticket:
         suite: str,
         suite_limit: int | None,
         answer: Callable[[CallError | None], None],
+        order: int = 0,
     ) -> None:
         self.client = client
+        self.order = order
         self.provider = provider
         self.suite = suite
         self.suite_limit = suite_limit
@@ -115,7 +119,7 @@ class PermitBook:
         ticket.seq = self._seq
         ticket.state = "waiting"
         by_client = self._queues.setdefault((ticket.provider, ticket.suite, ticket.suite_limit), {})
-        by_client.setdefault(ticket.client, deque()).append(ticket)
+        bisect.insort(by_client.setdefault(ticket.client, deque()), ticket, key=lambda queued: queued.order)
 
     def release(self, ticket: Ticket, outcome: Outcome, retry_after_s: float | None = None) -> None:
         """Give a permit back, or leave the queue.
@@ -178,7 +182,7 @@ class PermitBook:
 
     def _next(self) -> tuple[Ticket | None, float | None]:
         best: Ticket | None = None
-        best_rank = (0, 0)
+        best_rank = (0, 0, 0)
         wait: float | None = None
         now = self._clock()
         spent = self._is_spent()
@@ -197,8 +201,8 @@ class PermitBook:
             for client, tickets in by_client.items():
                 if not tickets:
                     continue
-                # The client with the fewest calls in flight, then the one that has waited longest.
-                rank = (self._clients.get(client, 0), tickets[0].seq)
+                # The client with the fewest calls in flight, then the earliest sample, then who has waited longest.
+                rank = (self._clients.get(client, 0), tickets[0].order, tickets[0].seq)
                 if best is None or rank < best_rank:
                     best, best_rank = tickets[0], rank
         return best, wait
@@ -258,11 +262,14 @@ class _Keeper:
 class Permits(Protocol):
     """What the gateway needs; all methods run in the gateway's event loop."""
 
-    async def acquire(self, provider: str, suite: str, suite_limit: int | None, recording: str | None) -> Any:
+    async def acquire(
+        self, provider: str, suite: str, suite_limit: int | None, recording: str | None, order: int = 0
+    ) -> Any:
         """Wait for a permit.
 
         Args:
             recording: File that the call will be recorded in, or None.
+            order: As in `Ticket`.
 
         Returns:
             The permit, for `release`.
@@ -299,11 +306,13 @@ class LocalPermits:
         """The book, for counts."""
         return self._keeper.book
 
-    async def acquire(self, provider: str, suite: str, suite_limit: int | None, recording: str | None) -> Ticket:
+    async def acquire(
+        self, provider: str, suite: str, suite_limit: int | None, recording: str | None, order: int = 0
+    ) -> Ticket:
         """See `Permits`."""
         self._keeper.claim(recording)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        ticket = Ticket(0, provider, suite, suite_limit, _settle(future))
+        ticket = Ticket(0, provider, suite, suite_limit, _settle(future), order)
         self._keeper.book.ask(ticket)
         self._keeper.pump()
         try:
@@ -436,7 +445,9 @@ class PermitServer:
                     tickets.pop(number, None)
                 _write_frame(writer, {"id": number} if error is None else _refusal(number, error))
 
-            tickets[number] = Ticket(client, frame["provider"], frame["suite"], frame["suite_limit"], answer)
+            tickets[number] = Ticket(
+                client, frame["provider"], frame["suite"], frame["suite_limit"], answer, frame["order"]
+            )
             self._keeper.book.ask(tickets[number])
             self._keeper.pump()
         elif frame["op"] == "release":
@@ -472,7 +483,9 @@ class RemotePermits:
     def __repr__(self) -> str:
         return f"RemotePermits(port={self._address['port']})"
 
-    async def acquire(self, provider: str, suite: str, suite_limit: int | None, recording: str | None) -> int:
+    async def acquire(
+        self, provider: str, suite: str, suite_limit: int | None, recording: str | None, order: int = 0
+    ) -> int:
         """See `Permits`."""
         number = self._number()
         try:
@@ -484,6 +497,7 @@ class RemotePermits:
                     "suite": suite,
                     "suite_limit": suite_limit,
                     "recording": recording,
+                    "order": order,
                 }
             )
         except asyncio.CancelledError:

@@ -63,6 +63,7 @@ class Call:
     suite: str
     suite_limit: int | None
     recording: str | None
+    order: int = 0
     waited_s: float = 0.0
     notes: list[str] = field(default_factory=list)
 
@@ -87,7 +88,9 @@ class CallScope:
         notes: What was adapted to get the answers, each once.
     """
 
-    def __init__(self, gateway: Gateway, suite: str, recording: Path, caller: Caller, suite_limit: int | None) -> None:
+    def __init__(
+        self, gateway: Gateway, suite: str, recording: Path, caller: Caller, suite_limit: int | None, order: int
+    ) -> None:
         self.calls: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.gateway = gateway
@@ -95,6 +98,7 @@ class CallScope:
         self._recording = recording
         self._caller = caller
         self._suite_limit = suite_limit
+        self._order = order
         self._asked: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -387,6 +391,7 @@ class CallScope:
             suite=self._suite,
             suite_limit=self._suite_limit,
             recording=str(self._recording) if self.gateway.records else None,
+            order=self._order,
         )
 
     def _through_recording(

@@ -39,12 +39,19 @@ class Desk:
         self.held: dict[str, Ticket] = {}
 
     def ask(
-        self, name: str, *, client: int = 0, provider: str = "p", suite: str = "s", limit: int | None = None
+        self,
+        name: str,
+        *,
+        client: int = 0,
+        provider: str = "p",
+        suite: str = "s",
+        limit: int | None = None,
+        order: int = 0,
     ) -> None:
         def answer(error: CallError | None) -> None:
             (self.got if error is None else self.refused).append(name)
 
-        self.held[name] = Ticket(client, provider, suite, limit, answer)
+        self.held[name] = Ticket(client, provider, suite, limit, answer, order)
         self.book.ask(self.held[name])
         self.book.pump()
 
@@ -75,6 +82,20 @@ def test_clients_are_served_in_turn() -> None:
     desk.end("a0")
     desk.end("a1")
     assert desk.got == ["a0", "a1", "b0", "a2"]
+
+
+def test_what_was_begun_is_finished_first() -> None:
+    desk = Desk(1)
+    desk.ask("candidate 0", order=0)
+    desk.ask("candidate 1", order=1)
+    desk.ask("candidate 2", order=2)
+    desk.ask("judge 0", order=0, provider="other")
+    desk.end("candidate 0")
+    desk.end("judge 0")
+    desk.ask("judge 1", order=1)
+    desk.end("candidate 1")
+    desk.end("judge 1")
+    assert desk.got == ["candidate 0", "judge 0", "candidate 1", "judge 1", "candidate 2"]
 
 
 def test_the_budget_is_for_all() -> None:

@@ -158,3 +158,35 @@ def test_two_runs_do_not_write_one_recording(run: Run, server: FakeServer) -> No
     assert "another pytest run is writing the recording s.jsonl" in run.shown.read_text()
     assert first.wait(60) == 0
     assert len(server.requests) == 8
+
+
+LATE = """
+import os, pathlib, time
+def pytest_collection_modifyitems(items):
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
+        while not pathlib.Path("asked").exists():
+            time.sleep(0.02)
+        {late}
+"""
+
+
+@pytest.mark.parametrize("late", ["pass", "items.pop()"], ids=["same", "different"])
+def test_the_first_worker_that_is_ready_does_not_wait_for_the_others(
+    run: Run, server: FakeServer, tmp_path: Path, late: str
+) -> None:
+    def answer(request: Request) -> Action:
+        (tmp_path / "asked").touch()
+        return Reply(responses("4"), delay_s=0.1)
+
+    server.answer = answer
+    run.lay([f"q{n}" for n in range(40)])
+    (tmp_path / "conftest.py").write_text(LATE.format(late=late))
+    # The other worker is only ready once something was asked.
+    code = run.start("--evals-concurrency=4", "-n", "2").wait(60)
+    shown = run.shown.read_text()
+    if late == "pass":
+        assert code == 0, shown
+        assert (len(server.requests), len(run.samples())) == (40, 40)
+    else:
+        assert code != 0
+        assert "Different tests were collected" in shown
