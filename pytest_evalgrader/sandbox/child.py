@@ -31,7 +31,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
-from . import frames, guards, jail, policy, reduce
+from . import frames, guards, jail, policy, reduce, standins
 
 MESSAGE_CAP: Final = 2_000
 """Characters kept of an exception's message."""
@@ -423,7 +423,7 @@ def no_function(functions: Sequence[str]) -> str:
 
 def awaited(result: Any) -> Any:
     """Return what a function returned, or where it is `async`, what its coroutine returns."""
-    return guards.drive(result) if type(result) is types.CoroutineType else result
+    return standins.drive(result) if type(result) is types.CoroutineType else result
 
 
 def positional(function: Any) -> int:

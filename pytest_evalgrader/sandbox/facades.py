@@ -55,6 +55,7 @@ import sys
 import textwrap
 import time
 import tokenize
+import tomllib
 import types
 import typing
 import unicodedata
@@ -62,13 +63,14 @@ import urllib.parse
 import uuid
 import xml.etree.ElementPath
 import xml.etree.ElementTree
+import xml.sax.saxutils
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from keyword import iskeyword
 from typing import Any, Final, NoReturn
 
-GRADER_MODULE: Final = "grader"
-"""What `__name__` is inside a grader."""
+from . import standins
+from .standins import GRADER_MODULE as GRADER_MODULE
 
 INSPECTED: Final = frozenset(
     name
@@ -183,8 +185,25 @@ _MODULES: Final[dict[str, dict[str, Any]]] = {
     "array": _pick(array, ["array"]),
     "ast": _pick(
         ast,
-        ["literal_eval", "parse", "NodeVisitor", *_AST_NODES],
+        ["literal_eval", "parse", "NodeVisitor", "NodeTransformer", *_AST_NODES],
     ),
+    "asyncio": {
+        "BoundedSemaphore": standins.Semaphore,
+        "Lock": standins.Semaphore,
+        "Semaphore": standins.Semaphore,
+        "Task": standins.Task,
+        "TimeoutError": TimeoutError,
+        "create_task": standins.create_task,
+        "ensure_future": standins.create_task,
+        "gather": standins.gather,
+        "iscoroutinefunction": lambda function: (
+            type(function) is types.FunctionType and bool(function.__code__.co_flags & 0x80)
+        ),
+        "run": standins.run,
+        "sleep": standins.sleep,
+        "to_thread": standins.to_thread,
+        "wait_for": standins.wait_for,
+    },
     "base64": _pick(base64, _all(base64, without=["encode", "decode", "main"])),
     "binascii": _pick(binascii, _all(binascii)),
     "bisect": _pick(bisect, ["bisect", "bisect_left", "bisect_right", "insort", "insort_left", "insort_right"]),
@@ -217,6 +236,9 @@ _MODULES: Final[dict[str, dict[str, Any]]] = {
         [
             "contextmanager",
             "asynccontextmanager",
+            "aclosing",
+            "AsyncExitStack",
+            "AbstractAsyncContextManager",
             "suppress",
             "nullcontext",
             "closing",
@@ -331,6 +353,10 @@ _MODULES: Final[dict[str, dict[str, Any]]] = {
     ),
     "hmac": _pick(hmac, ["new", "digest", "compare_digest"]),
     "html": _pick(html, ["escape", "unescape"]),
+    "html.entities": {
+        name: types.MappingProxyType(getattr(html.entities, name))
+        for name in ("name2codepoint", "codepoint2name", "entitydefs", "html5")
+    },
     "html.parser": _pick(html.parser, ["HTMLParser"]),
     "io": _pick(io, ["StringIO", "BytesIO"]),
     "itertools": _pick(itertools, _all(itertools)),
@@ -474,6 +500,8 @@ _MODULES: Final[dict[str, dict[str, Any]]] = {
             "GenericAlias",
         ],
     ),
+    "tomllib": _pick(tomllib, ["loads", "TOMLDecodeError"]),
+    "traceback": _pick(standins, ["format_exc", "format_exception", "format_exception_only"]),
     "typing": _pick(
         typing,
         _all(
@@ -512,37 +540,68 @@ _MODULES: Final[dict[str, dict[str, Any]]] = {
             "quote_plus",
             "unquote",
             "unquote_plus",
+            "quote_from_bytes",
+            "unquote_to_bytes",
+            "ParseResult",
+            "SplitResult",
         ],
     ),
     "uuid": _pick(
         uuid, ["UUID", "uuid3", "uuid4", "uuid5", "NAMESPACE_DNS", "NAMESPACE_OID", "NAMESPACE_URL", "NAMESPACE_X500"]
     ),
+    "warnings": {
+        "catch_warnings": standins.CatchWarnings,
+        "filterwarnings": standins.ignore,
+        "resetwarnings": standins.ignore,
+        "simplefilter": standins.ignore,
+    },
     "xml": {},
     "xml.etree": {},
     "xml.etree.ElementTree": _pick(
         xml.etree.ElementTree,
-        ["fromstring", "XML", "fromstringlist", "tostring", "Element", "SubElement", "ParseError", "indent"],
+        [
+            "fromstring",
+            "XML",
+            "fromstringlist",
+            "tostring",
+            "tostringlist",
+            "Element",
+            "ElementTree",
+            "SubElement",
+            "Comment",
+            "ParseError",
+            "XMLParser",
+            "indent",
+            "iselement",
+        ],
     ),
+    "xml.sax": {},
+    "xml.sax.saxutils": _pick(xml.sax.saxutils, ["escape", "unescape", "quoteattr"]),
     "zlib": _pick(zlib, ["compress", "decompress", "crc32", "adler32", "error"]),
 }
 
 _REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "abc": ("ABCMeta", "abstractmethod"),
-    "ast": ("walk", "dump", "unparse", "iter_child_nodes", "iter_fields", "get_docstring", "get_source_segment"),
-    "asyncio": ("gather", "run", "sleep"),
+    "ast": (
+        "walk", "dump", "unparse", "iter_child_nodes", "iter_fields", "get_docstring", "get_source_segment",
+        "copy_location", "fix_missing_locations",
+    ),
     "collections": ("namedtuple",),
     "dataclasses": ("dataclass",),
-    "functools": ("total_ordering", "update_wrapper", "wraps"),
+    "functools": ("singledispatch", "total_ordering", "update_wrapper", "wraps"),
+    "logging": (*standins.logging_names(print),),
     "operator": ("attrgetter", "methodcaller"),
     "random": (
         "betavariate", "binomialvariate", "choice", "choices", "expovariate", "gammavariate", "gauss", "getrandbits",
         "getstate", "lognormvariate", "normalvariate", "paretovariate", "randbytes", "randint", "random", "randrange",
         "sample", "seed", "setstate", "shuffle", "triangular", "uniform", "vonmisesvariate", "weibullvariate",
     ),
-    "sys": ("exit", "stderr", "stdout"),
+    "sys": ("exc_info", "exit", "setrecursionlimit", "stderr", "stdout"),
+    "traceback": ("print_exc",),
     "typing": ("final", "no_type_check", "overload", "override", "runtime_checkable"),
+    "warnings": ("warn",),
 }  # fmt: skip
-"""Names that a run provides itself (see `child.Run`): they depend on the run, or need a check of their arguments."""
+"""Names that a run provides itself (`guards.Namespace`): they depend on it, or need a check of their arguments."""
 
 MODULES: Final[tuple[str, ...]] = tuple(sorted({*_MODULES, *_REPLACED}))
 """Every module name that a grader may import."""
@@ -620,9 +679,22 @@ def harden() -> None:
     paths.iterfind = lambda elem, path, namespaces=None: iterate(
         elem, _exact(path), {_exact(key): _exact(name) for key, name in dict.items(namespaces or {})} or None
     )
+    # The visitors set and read what the fields of a node name.
+    fields_of = ast.iter_fields
+    ast.iter_fields = lambda node: fields_of(node if type(node) in NODE_TYPES else _no_node(node))
     # The one container among all that a grader reaches which it could change for good.
     wrapper: Any = textwrap.TextWrapper
     wrapper.unicode_whitespace_trans = types.MappingProxyType(wrapper.unicode_whitespace_trans)
+
+
+NODE_TYPES: Final = frozenset(
+    value for value in vars(ast).values() if isinstance(value, type) and issubclass(value, ast.AST)
+)
+"""The classes of `ast`: only of their objects is it known that `_fields` names fields."""
+
+
+def _no_node(value: Any) -> NoReturn:
+    raise TypeError(f"expected AST, got {type(value).__name__!r}")
 
 
 def _checked_create(create: Any) -> Any:

@@ -14,18 +14,19 @@ import collections
 import dataclasses
 import decimal
 import functools
+import html.parser
 import random
 import string
 import sys
 import textwrap
-import time
 import types
 import typing
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+import xml.etree.ElementTree
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NoReturn
 
-from . import facades, policy
+from . import facades, policy, standins
 
 _FUNCTION: Final = types.FunctionType
 _BUILTIN_METHOD: Final = types.BuiltinFunctionType
@@ -45,7 +46,23 @@ _PUBLIC_UNDERSCORES: Final = frozenset(
     }
 )
 # Objects of the standard library whose attributes are meant to be set.
-_SETTABLE: Final = frozenset({decimal.Context, types.SimpleNamespace, textwrap.TextWrapper})
+_SETTABLE: Final = frozenset(
+    {
+        collections.ChainMap,
+        collections.UserDict,
+        collections.UserList,
+        collections.defaultdict,
+        decimal.Context,
+        functools.partial,
+        html.parser.HTMLParser,
+        standins.Logger,
+        textwrap.TextWrapper,
+        types.SimpleNamespace,
+        xml.etree.ElementTree.Element,
+    }
+    # Those without fields (`ast.Load`) are one object for all trees.
+    | {kind for kind in facades.NODE_TYPES if kind._fields}
+)
 
 _slots = {name: vars(super)[name].__get__ for name in ("__self__", "__self_class__", "__thisclass__")}
 _mro_of: Final = vars(type)["__mro__"].__get__
@@ -177,6 +194,7 @@ class Namespace:
         self._facades: dict[str, facades.Facade] = {}
         self._own: set[type] = set()
         self._random: random.Random | None = None
+        self._logging: dict[str, Any] | None = None
         self.globals: dict[str, Any] = {"__name__": facades.GRADER_MODULE, "__doc__": None}
         if guarded:
             self.globals["__builtins__"] = {
@@ -195,6 +213,7 @@ class Namespace:
             random.seed(seed)
             self.globals["__builtins__"] = builtins
         decimal.setcontext(decimal.Context(**_DECIMAL))
+        sys.setrecursionlimit(_RECURSION_LIMIT)
         Namespace.current = self
 
     def close(self) -> Callable[[], bool]:
@@ -227,6 +246,9 @@ class Namespace:
             return True
         if kind is _FUNCTION:
             return value.__globals__ is self.globals
+        if issubclass(kind, Exception):
+            # Python keeps some of the latter for the day when there is no memory to make one.
+            return not issubclass(kind, MemoryError)
         return self.made(kind) or (issubclass(kind, type) and self.made(value))
 
     def made(self, kind: type) -> bool:
@@ -316,6 +338,11 @@ class Namespace:
         return type_of(value)
 
     def _special_dict(self, value: Any, name: str) -> Any:
+        if issubclass(type(value), type) and self.made(value):
+            names = _instance_dict_of_class(value).items()
+            return types.MappingProxyType(
+                {key: entry for key, entry in names if not _is_dunder(key) or key in ("__doc__", "__module__")}
+            )
         own_dict = _own_dict(value) if self.made(type(value)) else None
         if own_dict is None:
             raise AttributeError("`.__dict__` is available for objects of the grader's own classes only")
@@ -325,6 +352,12 @@ class Namespace:
         if not self.owns(value):
             raise AttributeError("`.__annotations__` is available for the grader's own classes and functions only")
         return dict(value.__annotations__)
+
+    def _special_own(self, value: Any, name: str) -> Any:
+        if not self.made(type(value)) and not (issubclass(type(value), type) and self.made(value)):
+            raise AttributeError(f"`.{name}` is available for the grader's own classes only")
+        found = getattr(value, name)
+        return dict(found) if type(found) is dict else found
 
     def _special_text(self, value: Any, name: str) -> Any:
         found = getattr(value, name)
@@ -503,12 +536,37 @@ class Namespace:
             if self._random is None:
                 self._random = random.Random(self._seed)
             return getattr(self._random, name)
-        if module == "sys":
-            return _exit if name == "exit" else self._printed
+        if module == "sys" and name in ("stdout", "stderr"):
+            return self._printed
+        if module == "logging":
+            if self._logging is None:
+                self._logging = standins.logging_names(self._print_line)
+            return self._logging[name]
         shared = _SHARED.get((module, name))
         if shared is not None:
             return shared
         return _plain(getattr(self, f"_{module}_{name}"))
+
+    def _print_line(self, text: str) -> None:
+        self._printed.write(f"{text}\n")
+
+    def _traceback_print_exc(self, *ignored: Any, **options: Any) -> None:
+        self._printed.write(standins.format_exc())
+
+    def _warnings_warn(self, message: Any, category: Any = UserWarning, *ignored: Any, **options: Any) -> None:
+        kind = type(message) if issubclass(type(message), Warning) else category
+        self._print_line(f"{name_of(kind)}: {message}")
+
+    def _functools_singledispatch(self, function: Any) -> Any:
+        return self._functools_update_wrapper(standins.singledispatch(function, self._class_named), function)
+
+    def _class_named(self, function: Any, name: str) -> Any:
+        found: Any = None
+        for namespace in (self.globals, self.globals["__builtins__"]):
+            if name in namespace:
+                found = namespace[name]
+                break
+        return found
 
     def _abc_abstractmethod(self, function: Any) -> Any:
         if type(function) is _FUNCTION and not self.owns(function):
@@ -639,10 +697,14 @@ def _own_annotations(cls: type) -> Iterable[Any]:
     return found
 
 
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
 def _check_written(name: str) -> None:
     if type(name) is not str:
         raise TypeError("attribute name must be string")
-    if name.startswith("__") and name.endswith("__") and name not in policy.WRITABLE_DUNDERS:
+    if _is_dunder(name) and name not in policy.WRITABLE_DUNDERS:
         raise AttributeError(f"`.{name}` cannot be set by graders")
 
 
@@ -657,25 +719,17 @@ def _exit(code: Any = None) -> NoReturn:
     raise SystemExit(code)
 
 
+def _set_recursion_limit(limit: int) -> None:
+    # Only pure Python goes that deep without the C stack, and that ends with the child.
+    sys.setrecursionlimit(min(limit, _DEEPEST))
+
+
 def _identity(value: Any) -> Any:
     return value
 
 
-def _overload(function: Any) -> Any:
-    def only_for_type_checkers(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError("an overloaded function needs an implementation")
-
-    return only_for_type_checkers
-
-
-# `ast.iter_fields` and its friends read whatever attributes `_fields` of an object names: only real nodes may have any.
-_NODE_TYPES: Final = frozenset(
-    value for value in vars(ast).values() if isinstance(value, type) and issubclass(value, ast.AST)
-)
-
-
 def _node(value: Any) -> ast.AST:
-    if type(value) not in _NODE_TYPES:
+    if type(value) not in facades.NODE_TYPES:
         raise TypeError(f"expected AST, got {name_of(value)!r}")
     node: ast.AST = value
     return node
@@ -720,36 +774,12 @@ def _ast_get_source_segment(source: str, node: Any, *, padded: bool = False) -> 
     return ast.get_source_segment(source, _node(node), padded=padded)
 
 
-async def _asyncio_sleep(delay: float, result: Any = None) -> Any:
-    time.sleep(max(delay, 0))
-    return result
+def _ast_copy_location(new_node: Any, old_node: Any) -> ast.AST:
+    return ast.copy_location(_node(new_node), _node(old_node))
 
 
-async def _asyncio_gather(*awaitables: Any, return_exceptions: bool = False) -> list[Any]:
-    results: list[Any] = []
-    for awaitable in awaitables:
-        try:
-            results.append(await awaitable)
-        except Exception as error:
-            if not return_exceptions:
-                raise
-            results.append(error)
-    return results
-
-
-def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end. Nothing that a grader can await ever waits for the outside."""
-    while True:
-        try:
-            coroutine.send(None)
-        except StopIteration as stop:
-            return stop.value
-
-
-def _asyncio_run(main: Any, *, debug: Any = None) -> Any:
-    if type(main) is not types.CoroutineType:
-        raise ValueError(f"a coroutine was expected, got {name_of(main)}")
-    return drive(main)
+def _ast_fix_missing_locations(node: Any) -> ast.AST:
+    return ast.fix_missing_locations(_checked_tree(node))
 
 
 _SHARED: Final[dict[tuple[str, str], Any]] = {
@@ -761,12 +791,14 @@ _SHARED: Final[dict[tuple[str, str], Any]] = {
     ("ast", "iter_fields"): _ast_iter_fields,
     ("ast", "get_docstring"): _ast_get_docstring,
     ("ast", "get_source_segment"): _ast_get_source_segment,
-    ("asyncio", "gather"): _asyncio_gather,
-    ("asyncio", "run"): _asyncio_run,
-    ("asyncio", "sleep"): _asyncio_sleep,
+    ("ast", "copy_location"): _ast_copy_location,
+    ("ast", "fix_missing_locations"): _ast_fix_missing_locations,
+    ("sys", "exc_info"): sys.exc_info,
+    ("sys", "exit"): _exit,
+    ("sys", "setrecursionlimit"): _set_recursion_limit,
     ("typing", "final"): _identity,
     ("typing", "no_type_check"): _identity,
-    ("typing", "overload"): _overload,
+    ("typing", "overload"): standins.overload,
     ("typing", "override"): _identity,
 }
 
@@ -775,6 +807,7 @@ _SPECIAL: Final[dict[str, Callable[[Namespace, Any, str], Any]]] = {
     "__cause__": Namespace._special_text,
     "__class__": Namespace._special_class,
     "__context__": Namespace._special_text,
+    "__dataclass_fields__": Namespace._special_own,
     "__delattr__": Namespace._special_setter,
     "__dict__": Namespace._special_dict,
     "__doc__": Namespace._special_text,
@@ -791,6 +824,7 @@ _SPECIAL: Final[dict[str, Callable[[Namespace, Any, str], Any]]] = {
     "__qualname__": Namespace._special_text,
     "__set_name__": Namespace._special_maker,
     "__setattr__": Namespace._special_setter,
+    "__slots__": Namespace._special_own,
     "__suppress_context__": Namespace._special_text,
     "__wrapped__": Namespace._special_wrapped,
 }
@@ -813,6 +847,9 @@ _DECIMAL: Final[dict[str, Any]] = {
     "traps": [signal for signal, trapped in decimal.DefaultContext.traps.items() if trapped],
 }
 _TYPING_CACHES: Final[tuple[Callable[[], None], ...]] = tuple(getattr(typing, "_cleanups", ()))
+
+_DEEPEST: Final = 100_000
+_RECURSION_LIMIT: Final = sys.getrecursionlimit()
 
 _BUILTINS: Final[dict[str, Any]] = {
     **{name: vars(builtins)[name] for name in policy.PROVIDED_BUILTINS if name in vars(builtins)},

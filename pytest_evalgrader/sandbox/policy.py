@@ -144,6 +144,7 @@ GUARDED_DUNDERS: Final = frozenset(
         "__cause__",
         "__class__",
         "__context__",
+        "__dataclass_fields__",
         "__delattr__",
         "__dict__",
         "__doc__",
@@ -160,28 +161,41 @@ GUARDED_DUNDERS: Final = frozenset(
         "__qualname__",
         "__set_name__",
         "__setattr__",
+        "__slots__",
         "__suppress_context__",
         "__wrapped__",
     }
 )
 """Special attributes that the guard gives under conditions."""
 
-_LOADABLE_NAMES: Final = frozenset(
-    {"__name__", "__doc__", "__debug__", "__class__", "__all__", "__version__", "__author__"}
+# What modules say about themselves.
+_MODULE_NAMES: Final = frozenset(
+    f"__{name}__"
+    for name in (
+        "all",
+        "author",
+        "authors",
+        "contact",
+        "copyright",
+        "created",
+        "credits",
+        "date",
+        "description",
+        "email",
+        "license",
+        "maintainer",
+        "metric",
+        "revision",
+        "status",
+        "summary",
+        "title",
+        "updated",
+        "url",
+        "version",
+    )
 )
-_STORABLE_NAMES: Final = frozenset(
-    {
-        "__all__",
-        "__version__",
-        "__author__",
-        "__date__",
-        "__license__",
-        "__email__",
-        "__status__",
-        "__doc__",
-        "__slots__",
-    }
-)
+_LOADABLE_NAMES: Final = _MODULE_NAMES | {"__name__", "__doc__", "__debug__", "__class__"}
+_STORABLE_NAMES: Final = _MODULE_NAMES | {"__doc__", "__slots__"}
 
 PROVIDED_BUILTINS: Final = frozenset(
     [
@@ -285,12 +299,33 @@ _MODULE_INSTEAD: Final = {
     "openai": 'Use ctx.responses_create, with "contract": "model_backed".',
     "numpy": "Use math, statistics and lists.",
     "pandas": "Use lists and dicts.",
-    "logging": "Use print; what a grader prints is shown with its result.",
     "threading": "Write it one step after the other.",
     "multiprocessing": "Write it one step after the other.",
     "concurrent.futures": "Write it one step after the other.",
     "inspect": "Write the values out.",
     "pickle": "Use json.",
+    "argparse": "A grader is not called from a command line; write the options as constants.",
+    "glob": "A grader has no files.",
+    "ipaddress": "Split the address as text.",
+    "locale": "Remove the separators with str.replace, then call float.",
+    "nltk": "Split words with re.findall, and write the metric out.",
+    "pydantic": "Use dataclasses and isinstance, or checks of your own.",
+    "jsonschema": "Check types with isinstance, and keys with sets.",
+    "regex": "Use re.",
+    "rapidfuzz": "Use difflib.SequenceMatcher, or an edit distance of your own.",
+    "Levenshtein": "Use difflib.SequenceMatcher, or an edit distance of your own.",
+    "secrets": "Use random.",
+    "scipy": "Use math and statistics.",
+    "shutil": "A grader has no files.",
+    "sklearn": "Use math, statistics and lists.",
+    "sqlite3": "Compare the normalised text of the queries.",
+    "sympy": "Use fractions.Fraction, or compare normalised text.",
+    "tempfile": "A grader has no files; use io.StringIO.",
+    "torch": "Use math and lists.",
+    "typing_extensions": "Use typing.",
+    "weakref": "Keep the objects themselves.",
+    "yaml": "Use json, or split the lines.",
+    "zoneinfo": "Use datetime.timezone(datetime.timedelta(hours=…)).",
 }
 
 
@@ -340,6 +375,8 @@ def compile_grader(source: str, filename: str, *, guarded: bool = True) -> Compi
     sys.setrecursionlimit(max(limit, 20_000))
     try:
         tree = ast.parse(source, filename)
+        if guarded:
+            _leave_out_main(tree)
         names = {name: _positional(node) for name, node in _top_level(tree).items()}
         if guarded:
             policy = GraderPolicy(tree)
@@ -358,6 +395,20 @@ def compile_grader(source: str, filename: str, *, guarded: bool = True) -> Compi
         raise Refusal([(0, f"the source cannot be read: {error}")]) from None
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _leave_out_main(tree: ast.Module) -> None:
+    """Empty `if __name__ == "__main__":`: it never runs, and `__name__` cannot be bound to make it."""
+    for node in tree.body:
+        if isinstance(node, ast.If) and _is_main_test(node.test):
+            node.body = [ast.copy_location(ast.Pass(), node.body[0])]
+
+
+def _is_main_test(test: ast.expr) -> bool:
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
+        return False
+    sides = {ast.dump(side) for side in (test.left, test.comparators[0])}
+    return sides == {ast.dump(ast.Name("__name__", ast.Load())), ast.dump(ast.Constant("__main__"))}
 
 
 def _top_level(tree: ast.Module) -> dict[str, ast.AST]:
@@ -435,8 +486,10 @@ class GraderPolicy(RestrictingNodeTransformer):
         self.problems: list[tuple[int, str]] = []
         self._tree = tree
         self._bound = {name for node in ast.walk(tree) for name in _bound_names(node)}
+        self._modules = _imported_modules(tree)
         self._class_names: list[str] = []
         self._in_class_body = False
+        self._imports_may_fail = False
 
     def guarded(self) -> ast.Module:
         """Return the tree with its guards, changed in place; what is refused is in `problems`."""
@@ -490,6 +543,8 @@ class GraderPolicy(RestrictingNodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         name = node.attr
+        if isinstance(node.ctx, ast.Load):
+            self._check_module_attribute(node)
         node.value = self.visit(node.value)
         if name in facades.INSPECTED:
             self.error(node, f"`.{name}` leads into the interpreter and is not available to graders; leave it out")
@@ -507,6 +562,29 @@ class GraderPolicy(RestrictingNodeTransformer):
             self.error(node, f"`.{name}` cannot be set: special attributes are Python's; use a name of your own")
         node.value = _call(WRITABLE, node, node.value)
         return node
+
+    def _check_module_attribute(self, node: ast.Attribute) -> None:
+        module = self._module_of(node.value)
+        if module is None or _is_dunder(node.attr):
+            return
+        there_is = (*facades.exported(module), *facades.submodules(module))
+        real = sys.modules.get(module)
+        # What Python does not have either is left to run: code asks with hasattr for what newer versions have.
+        if node.attr not in there_is and (real is None or hasattr(real, node.attr)):
+            self.error(
+                node,
+                f"`{module}.{node.attr}` is not available to graders.{_did_you_mean(node.attr, there_is)} "
+                f"There is: {', '.join(sorted(there_is))}",
+            )
+
+    def _module_of(self, node: ast.expr) -> str | None:
+        if isinstance(node, ast.Name):
+            return self._modules.get(node.id)
+        if isinstance(node, ast.Attribute):
+            outer = self._module_of(node.value)
+            name = f"{outer}.{node.attr}"
+            return name if outer is not None and name in facades.MODULES else None
+        return None
 
     def _mangled(self, name: str) -> str:
         # Python mangles `__name` inside classes; the guard is told the name as a text, which it would not.
@@ -709,13 +787,15 @@ class GraderPolicy(RestrictingNodeTransformer):
             self.error(node, "relative imports are not available: a grader is one file; put the code into it")
             return node
         if not self._check_module(node, module):
+            for alias in node.names:
+                self.check_name(node, alias.asname or alias.name)
             return node
         there_is = (*facades.exported(module), *facades.submodules(module))
         for alias in node.names:
             self.check_name(node, alias.asname or alias.name)
             if alias.name == "*":
                 self.error(node, f"`from {module} import *` is not available; name what you need")
-            elif alias.name not in there_is:
+            elif alias.name not in there_is and not self._imports_may_fail:
                 self.error(
                     node,
                     f"`from {module} import {alias.name}` is not available to graders."
@@ -723,9 +803,32 @@ class GraderPolicy(RestrictingNodeTransformer):
                 )
         return node
 
+    def visit_If(self, node: ast.If) -> ast.AST:
+        node.test = self.visit(node.test)
+        name = getattr(node.test, "id", getattr(node.test, "attr", None))
+        node.body = self._visited(node.body, name == "TYPE_CHECKING")
+        node.orelse = self._visited(node.orelse, False)
+        return node
+
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        node.body = self._visited(node.body, any(map(_catches_import_errors, node.handlers)))
+        node.handlers = [self.visit(handler) for handler in node.handlers]
+        node.orelse = self._visited(node.orelse, False)
+        node.finalbody = self._visited(node.finalbody, False)
+        return node
+
+    def _visited(self, body: list[ast.stmt], imports_may_fail: bool) -> list[ast.stmt]:
+        # Such an import is an ImportError when it runs, as it is where the module is not installed.
+        outer, self._imports_may_fail = self._imports_may_fail, self._imports_may_fail or imports_may_fail
+        visited = [self.visit(statement) for statement in body]
+        self._imports_may_fail = outer
+        return visited
+
     def _check_module(self, node: ast.AST, module: str) -> bool:
         if module in facades.MODULES:
             return True
+        if self._imports_may_fail:
+            return False
         top = module.partition(".")[0]
         instead = _MODULE_INSTEAD.get(module) or _MODULE_INSTEAD.get(top) or ""
         nearest = "" if instead else _did_you_mean(module, facades.MODULES).strip()
@@ -766,6 +869,29 @@ def _instead_of_dunder(name: str) -> str:
     ):
         return "It leads out of the grader; leave it out."
     return "Use the operator or the builtin that it stands for."
+
+
+def _catches_import_errors(handler: ast.ExceptHandler) -> bool:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+    return any(kind is None or (isinstance(kind, ast.Name) and kind.id in names) for kind in kinds)
+
+
+def _imported_modules(tree: ast.Module) -> dict[str, str]:
+    """Return the names that stand for one module, whatever the scope, with that module."""
+    modules: dict[str, str] = {}
+    others: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                module = f"{package}{alias.name if alias.asname or package else name}"
+                if module not in facades.MODULES or modules.setdefault(name, module) != module:
+                    others.add(name)
+        elif not isinstance(node, ast.alias):
+            others.update(_bound_names(node))
+    return {name: module for name, module in modules.items() if name not in others}
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

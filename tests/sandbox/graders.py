@@ -6,6 +6,8 @@ A grader sees the texts of `TEXTS` as `output_text`, with the target beside them
 
 from __future__ import annotations
 
+from .graders_more import MORE
+
 TEXTS = [
     ("The answer is 42.", "42"),
     ("Paris is the capital of France.", "paris"),
@@ -19,7 +21,7 @@ TEXTS = [
     ("yes\nno\nyes\nmaybe", "yes"),
 ]
 
-GRADERS: dict[str, str] = {}
+GRADERS: dict[str, str] = {name: source.lstrip("\n") for name, source in MORE.items()}
 
 
 def _add(name: str, source: str) -> None:

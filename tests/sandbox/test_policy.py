@@ -30,6 +30,20 @@ REFUSED: dict[str, tuple[int, list[str]]] = {
     "from json import codecs": (1, ["from json import codecs", "There is"]),
     "from re import *": (1, ["import *", "name what you need"]),
     "from . import x": (1, ["relative imports", "one file"]),
+    "import json\njson.codecs.open": (2, ["`json.codecs`", "There is"]),
+    "import re as r\n\nr.enum.bltns": (3, ["`re.enum`", "There is"]),
+    "import random\nrandom._os": (2, ["`random._os`"]),
+    "import csv\ncsv.field_size_limit(1)": (2, ["`csv.field_size_limit`"]),
+    "import xml.etree.ElementTree as ET\nET.iterparse(x)": (2, ["`xml.etree.ElementTree.iterparse`", "XMLParser"]),
+    "import html.parser\nhtml.parser.re": (2, ["`html.parser.re`"]),
+    "from xml.etree import ElementTree\nElementTree.parse(x)": (2, ["`xml.etree.ElementTree.parse`"]),
+    "try:\n    import numpy\nexcept ValueError:\n    pass": (2, ["import numpy"]),
+    "try:\n    pass\nexcept ImportError:\n    import numpy": (4, ["import numpy"]),
+    "if __name__ != '__main__':\n    import numpy": (2, ["import numpy"]),
+    "def f():\n    if __name__ == '__main__':\n        import numpy": (3, ["import numpy"]),
+    "if __name__ == '__main__':\n    pass\nelse:\n    import numpy": (4, ["import numpy"]),
+    "import yaml": (1, ["import yaml", "json"]),
+    "import typing_extensions": (1, ["Use typing"]),
     "x = open('a')": (1, ["`open`", "no files"]),
     "eval('1')": (1, ["`eval`", "ast.literal_eval"]),
     "exec('1')": (1, ["`exec`", "functions of the grader"]),
@@ -81,6 +95,38 @@ def test_refused(source: str) -> None:
     assert found[0][0] in (line, 0) if "\0" in source else found[0][0] == line, found
     for word in words:
         assert word in found[0][1], found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    import numpy as np\nexcept ImportError:\n    np = None",
+        "try:\n    from a.b import c\n    import d\nexcept (AttributeError, ModuleNotFoundError):\n    pass",
+        "try:\n    from itertools import batched\nexcept ImportError:\n    batched = None",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import numpy",
+        "import typing as t\nif t.TYPE_CHECKING:\n    from types_of_ours import Sample",
+        "if __name__ == '__main__':\n    import sys, argparse\n    print(open(sys.argv[1]).read())",
+        "if '__main__' == __name__:\n    eval('1')",
+        "import itertools\nf = itertools.no_such_name if hasattr(itertools, 'no_such_name') else None",
+        "import json\ndef f(json):\n    return json.codecs",
+    ],
+)
+def test_what_never_runs_or_may_fail_is_not_refused(source: str) -> None:
+    assert problems(source) == []
+
+
+def test_an_import_that_may_fail_does(sandbox: Sandbox) -> None:
+    for name in ("os", "no_such_module", "json.scanner"):
+        source = f"try:\n    import {name}\nexcept ImportError as error:\n    kind = type(error).__name__\ndef grade(s, i):\n    return kind\n"
+        own = Program(source, "g.py", ("grade",))
+        assert sandbox.check(own) == []
+        assert sandbox.run(own, "grade", [{}, {}], shape="score", timeout_s=5).value["raw"] == "ModuleNotFoundError"
+        sandbox.retire(own)
+    # A name that the module really has, and graders have not.
+    source = "try:\n    from json import codecs\nexcept ImportError:\n    codecs = None\ndef grade(s, i):\n    return codecs is None and 1\n"
+    own = Program(source, "g.py", ("grade",))
+    assert sandbox.check(own) == []
+    assert sandbox.run(own, "grade", [{}, {}], shape="score", timeout_s=5).value["number"] == 1.0
 
 
 def test_all_problems_of_a_file_at_once(sandbox: Sandbox) -> None:
