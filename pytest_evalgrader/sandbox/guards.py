@@ -431,20 +431,24 @@ class Namespace:
     def _special_maker(self, value: Any, name: str) -> Any:
         # `super().__init__()` and its like. On what is not the grader's, they would make a shared object anew.
         kind = type(value)
-        if self._is_own_super(value) or self.made(kind):
-            return getattr(value, name)
-        if not issubclass(kind, type) or (name != "__init__" and not self.made(value)):
+        if self._is_own_super(value):
+            unbound = issubclass(type(_slots["__self__"](value)), type)
+        elif self.made(kind):
+            unbound = False
+        elif issubclass(kind, type) and (name == "__init__" or self.made(value)):
+            unbound = True
+        else:
             raise AttributeError(f"`.{name}` is available on super() and the grader's own classes only")
         real = getattr(value, name)
-        if name != "__init__" or self._is_own_function(real):
+        if not unbound or name == "__init_subclass__" or self._is_own_function(real):
             return real
 
-        def init(target: Any, *args: Any, **kwargs: Any) -> None:
+        def call(target: Any, *args: Any, **kwargs: Any) -> Any:
             if not self.made(type(target)):
-                raise TypeError(f"`.__init__` of {name_of(value)} is available for objects of the grader's own classes")
-            real(target, *args, **kwargs)
+                raise TypeError(f"`.{name}` of {name_of(value)} is available for objects of the grader's own classes")
+            return real(target, *args, **kwargs)
 
-        return init
+        return call
 
     def _special_new(self, value: Any, name: str) -> Any:
         if self._is_own_super(value) or (
@@ -561,12 +565,10 @@ class Namespace:
         return self._functools_update_wrapper(standins.singledispatch(function, self._class_named), function)
 
     def _class_named(self, function: Any, name: str) -> Any:
-        found: Any = None
-        for namespace in (self.globals, self.globals["__builtins__"]):
-            if name in namespace:
-                found = namespace[name]
-                break
-        return found
+        # A name and no more: an annotation that is a text is never evaluated.
+        if not name.isidentifier() or _is_dunder(name):
+            raise TypeError(f"register() finds no class named {name!r}")
+        return self.globals.get(name, self.globals["__builtins__"].get(name))
 
     def _abc_abstractmethod(self, function: Any) -> Any:
         if type(function) is _FUNCTION and not self.owns(function):

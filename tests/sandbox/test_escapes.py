@@ -351,6 +351,7 @@ POISONED: dict[str, tuple[str, str, str, str, str]] = {
     "element_path": ("import xml.etree.ElementTree as ET\ne = ET.fromstring('<r><a><b/></a><c><d/></c></r>')", "str", "'a/b'", "e.find(K('c/d'))", "e.find('a/b').tag == 'b'"),
     "special_form": ("from typing import Optional", "int", "0", "Optional.__init__(lambda form, key: 7)", "Optional[int] != 7"),
     "special_form_by_class": ("from typing import Optional", "int", "0", "type(Optional).__init__(Optional, lambda form, key: 7)", "Optional[int] != 7"),
+    "special_form_by_super": ("from typing import Optional\nclass X(type(Optional), _root=True): pass", "int", "0", "super(X, X).__init__(Optional, lambda form, key: 7)", "Optional[int] != 7"),
     "protocol": ("from typing import Protocol", "int", "0", "Protocol.__init_subclass__()", "True"),
     "copy_library": ("import copy, json", "int", "0", "c = K(1)\n    c.__dict__['__reduce_ex__'] = lambda p: (lambda: json.JSONEncoder, (), (None, {'n': 1}))\n    copy.copy(c)", "not hasattr(json.JSONEncoder, 'n')"),
     "text_wrapper": ("import textwrap", "int", "0", "textwrap.TextWrapper.unicode_whitespace_trans[97] = 98", "textwrap.fill('aaa') == 'aaa'"),
