@@ -115,6 +115,8 @@ class SuiteFile(pytest.File):
         """Show the suite's problems, not our traceback."""
         if isinstance(excinfo.value, SuiteError):
             return collection_failure(excinfo.value.problems)
+        if isinstance(excinfo.value, pytest.PytestWarning):  # with -W error
+            return str(excinfo.value)
         return super().repr_failure(excinfo)
 
 

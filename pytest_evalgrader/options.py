@@ -112,7 +112,9 @@ def read_settings(config: pytest.Config) -> Settings:
         concurrency=count("concurrency", 1),
         calls=choice("calls", get_args(CallsMode)),  # type: ignore[arg-type]
         max_calls=count("max_calls", 0),
-        output=None if output is None else Path(os.path.abspath(config.invocation_params.dir / output)),
+        output=None
+        if output is None
+        else Path(os.path.abspath(config.invocation_params.dir / os.path.expanduser(output))),
         sandbox=choice("sandbox", get_args(SandboxMode)),  # type: ignore[arg-type]
         trusted_modules=tuple(config.getini("evals_trusted_modules")),
     )

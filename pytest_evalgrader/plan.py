@@ -265,7 +265,8 @@ class _TaskBuilder:
             found = self.attempt(sample_ids, rows, spec.dataset.id_column)
             if found is not None:
                 ids, warned = found
-                self.warnings += [f"{self.where()}: {text}" for text in warned]
+                inline = f"{self.where()}."
+                self.warnings += [text if text.startswith(inline) else f"{self.where()}: {text}" for text in warned]
         candidates = self.candidates(rows)
         generation = run.generation.merged(spec.generation)
         limit = options.limit if options.limit is not None else run.max_samples_per_task

@@ -99,6 +99,7 @@ class EvalSession:
         self._gate_items: list[GateItem] = []
         self._verdicts: dict[GroupKey, list[GateVerdict]] = {}
         self._stopped = ""
+        self._anything_ran = False
         self.run: dict[str, Any] | None = None
         self._session: pytest.Session | None = None
 
@@ -190,15 +191,26 @@ class EvalSession:
             verbosity=self.config.get_verbosity(),
         )
 
+    @property
+    def _dry(self) -> bool:
+        """Whether no sample is run: `--collect-only`, `--setup-only`, `--setup-plan`."""
+        return bool(self.config.option.collectonly or self.config.getoption("setuponly", False))
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Open the run's files before the first record."""
         self._session = session
-        if not self.worker and not self.config.option.collectonly:
+        if not self.worker and not self._dry:
             try:
                 self.writer = RunWriter(self.settings.output)
+            except (FileExistsError, NotADirectoryError):
+                raise pytest.UsageError(
+                    f"--evals-output: {self.settings.output} is a file, or below one; name a folder."
+                ) from None
             except OSError as error:
-                raise pytest.UsageError(f"--evals-output: {error}") from None
+                raise pytest.UsageError(
+                    f"--evals-output: {self.settings.output} cannot be written: {error.strerror or error}."
+                ) from None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
@@ -291,7 +303,7 @@ class EvalSession:
 
     def _warm(self, samples: list[SampleItem]) -> None:
         """Load the client in the background where a sample will need it; no call is made yet."""
-        if self.config.option.collectonly or self.settings.calls == "replay":
+        if self._dry or self.settings.calls == "replay":
             return
         tasks = {(id(item.parent), item.candidate.name): item for item in samples}
         if any(self.pipeline.runs_ahead(item.parent.task, item.candidate) for item in tasks.values()):
@@ -339,8 +351,10 @@ class EvalSession:
     @pytest.hookimpl(trylast=True)
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what will run."""
-        if self.worker or self._distributed:
+        if self.worker or self._distributed or self.config.get_verbosity() < 0:
             return []
+        if not self._plans:
+            return ['evals: no suite found; a suite is a .json file with a list "tasks"']
         return self._planned_lines()
 
     def _planned_lines(self) -> list[str]:
@@ -442,6 +456,8 @@ class EvalSession:
             SampleFault: The infrastructure failed; the item is an error.
             pytest.skip.Exception: It failed, and a gate decides about errors.
         """
+        if self._dry:
+            return
         task = item.parent.task
         self._suite_dir = item.path.parent
         self._fixtures_seen |= item.parent.fixtures
@@ -565,6 +581,7 @@ class EvalSession:
         """Take the record off its report at once; a report stays with the terminal until the end."""
         if self.worker:
             return
+        self._anything_ran = True
         text = report.__dict__.pop(RECORD_ATTRIBUTE, None)
         if text is not None:
             self._arrived(text, last=str(report.outcome) != "rerun")
@@ -625,7 +642,7 @@ class EvalSession:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Run the gates after the loop, on the controller, in every mode alike."""
-        if self.worker or self.config.option.collectonly:
+        if self.worker or self._dry:
             return (yield)
         try:
             result = yield
@@ -633,7 +650,11 @@ class EvalSession:
             stopped, interrupted = _why_stopped(session, error), isinstance(error, KeyboardInterrupt)
             if not interrupted:
                 interrupted = self._await_batches()
-            if not (isinstance(error, session.Interrupted) and not self._anything_ran()):
+            if isinstance(error, session.Interrupted) and not self._anything_ran:
+                # Collection failed and pytest ran nothing: no gate speaks either, but no older results stay.
+                self._stopped = f"nothing was run ({error})"
+                self._write(interrupted=True)
+            else:
                 self._finish(session, stopped, interrupted=interrupted)
             raise
         early = session.shouldstop or session.shouldfail
@@ -654,9 +675,6 @@ class EvalSession:
         except KeyboardInterrupt:
             return True
         return False
-
-    def _anything_ran(self) -> bool:
-        return any(group.briefs for group in self.groups.values()) or bool(self._session and self._session.testsfailed)
 
     def _finish(self, session: pytest.Session, stopped: str, *, interrupted: bool) -> None:
         self._stopped = stopped
@@ -802,7 +820,7 @@ class EvalSession:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the table of the run."""
-        if self.worker or self.run is None or not self.run["groups"]:
+        if self.worker or self.run is None or not self.run["groups"] or not self._anything_ran:
             return
         folder = self.settings.output
         lines = terminal.summary_lines(
@@ -864,7 +882,8 @@ class _ItemQueue:
         self._interactor: Any = None
         if hasattr(config, "workerinput"):
             for plugin in config.pluginmanager.get_plugins():
-                if hasattr(plugin, "torun") and hasattr(plugin, "nextitem_index"):
+                # A private part of xdist, from 3.7 on; where it should ever be missing, nothing runs ahead.
+                if hasattr(getattr(plugin, "torun", None), "lock") and hasattr(plugin, "nextitem_index"):
                     self._interactor = plugin
 
     def upcoming(self, item: pytest.Item) -> Iterator[pytest.Item]:

@@ -571,6 +571,9 @@ def _header(cells: list[str], where: str) -> list[str]:
         if name in seen:
             raise SuiteError([Problem(where, f"the header names {quote(name)} twice; columns need different names.")])
         seen.add(name)
+    for character, called in ((";", "semicolons"), ("\t", "tabs")):
+        if len(cells) == 1 and character in cells[0]:
+            raise SuiteError([Problem(where, f"the cells stand apart by {called}; CSV has commas between them.")])
     return cells
 
 

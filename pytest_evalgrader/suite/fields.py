@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
-from pytest_evalgrader.suite.wording import describe, did_you_mean, listing, quote
+from pytest_evalgrader.suite.wording import describe, did_you_mean, listing, nearest, quote
 
 _SAY = "say"
 _MAX_EXACT = 2**53
@@ -290,8 +290,9 @@ class Spec(BaseModel):
             return f"required, but missing. Add it: {what[0].lower()}{what[1:]}"
         if kind == "literal_error":
             options = cls._options(loc)
-            near = f" {did_you_mean(value, options, what='')}" if isinstance(value, str) else ""
-            return f"found {describe(value)}, expected {listing(options)}.{near if 'mean' in near else ''}"
+            near = nearest(value, options) if isinstance(value, str) else []
+            meant = f" Did you mean {listing(near)}?" if near else ""
+            return f"found {describe(value)}, expected {listing(options)}.{meant}"
         if kind == "too_short":
             return found(value, "at least one entry")
         if kind == "too_long":

@@ -158,6 +158,8 @@ def test_csv(load: Load, data: bytes, rows: list[dict[str, str]]) -> None:
         (b'a,b\n5" pipe,1\n', ["d.csv:2: a quote inside a cell that is not quoted"]),
         (b"a,a\n1,2\n", ['d.csv:1: the header names "a" twice']),
         (b"a,\n1,2\n", ["d.csv:1: column 2 of the header has no name"]),
+        (b"a;b\n1;2\n", ["d.csv:1: the cells stand apart by semicolons"]),
+        (b"a\tb\n1\t2\n", ["d.csv:1: the cells stand apart by tabs"]),
         (b"a,b\r1,2\r", ["d.csv:1: a carriage return without a line feed"]),
         (b"a,b\n1,2\n\xff,3", ["d.csv:3: not UTF-8: byte 0xff"]),
         (b"a,b\n", ["d.csv: the dataset has no rows"]),

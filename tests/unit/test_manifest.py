@@ -69,6 +69,12 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_document() -> None:
     ]
 
 
+def test_a_value_that_is_like_none_of_its_options_is_told_them_once() -> None:
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(metric(aggregation="avg"), "s.json")
+    assert str(caught.value).count('"sum"') == 1
+
+
 def test_only_the_errors_of_the_chosen_type_are_shown() -> None:
     found = problems(suite(task(grader={"type": "binary_judge", "key": "k", "critera": "c"})))
     assert found == [
