@@ -482,7 +482,7 @@ _MODULES: Final[dict[str, dict[str, Any]]] = {
             "tok_name",
         ],
     )
-    | {"tok_name": dict(tokenize.tok_name)},
+    | {"tok_name": types.MappingProxyType(tokenize.tok_name)},
     "types": _pick(
         types,
         [
@@ -612,12 +612,13 @@ _SUBMODULES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+_REPLACED["random"] = tuple(name for name in _REPLACED["random"] if hasattr(random.Random, name))
+_exported: Final = {module: (*_MODULES.get(module, ()), *_REPLACED.get(module, ())) for module in MODULES}
+
+
 def exported(module: str) -> tuple[str, ...]:
     """Return the names that a grader may take from a module, without its submodules; empty for an unknown module."""
-    replaced = _REPLACED.get(module, ())
-    if module == "random":
-        replaced = tuple(name for name in replaced if hasattr(random.Random, name))
-    return (*_MODULES.get(module, ()), *replaced)
+    return _exported.get(module, ())
 
 
 def submodules(module: str) -> tuple[str, ...]:
@@ -626,23 +627,27 @@ def submodules(module: str) -> tuple[str, ...]:
 
 
 def build(module: str, replaced: Callable[[str, str], Any]) -> Facade:
-    """Make a fresh facade of a module.
+    """Return the facade of a module: a fresh one where it has names of the run, else one for all runs.
 
     Args:
         module: One of `MODULES`.
         replaced: Gives the value of a name that depends on the run, by module and name.
     """
+    shared = _shared.get(module)
+    if shared is not None:
+        return shared
     names = dict(_MODULES.get(module, ()))
     for name in exported(module)[len(names) :]:
         names[name] = replaced(module, name)
     for submodule in _SUBMODULES[module]:
         names[submodule.rpartition(".")[2]] = build(submodule, replaced)
-    for name in _COPIED.get(module, ()):
-        names[name] = names[name].copy()
-    return Facade(module, names)
+    facade = Facade(module, names)
+    if module not in _REPLACED and all(name in _shared for name in _SUBMODULES[module]):
+        _shared[module] = facade
+    return facade
 
 
-_COPIED: Final[dict[str, tuple[str, ...]]] = {"tokenize": ("tok_name",)}
+_shared: dict[str, Facade] = {}
 
 
 def is_safe_name(name: object) -> bool:

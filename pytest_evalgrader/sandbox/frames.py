@@ -58,11 +58,14 @@ def decode(body: bytes | bytearray) -> dict[str, Any]:
         FrameError: It is anything else than a JSON object of that kind.
     """
     try:
-        message = _decoder.decode(body.decode("ascii"))
+        text = body.decode("ascii")
+        message, end = _scan(text, 0)
     except FrameError:
         raise
-    except (ValueError, RecursionError, MemoryError) as error:
+    except (ValueError, RecursionError, MemoryError, StopIteration) as error:
         raise FrameError(f"not JSON: {type(error).__name__}") from error
+    if end != len(text):
+        raise FrameError("something follows the JSON")
     if type(message) is not dict:
         raise FrameError("not an object")
     # Counting brackets settles nearly every message at the speed of C.
@@ -96,4 +99,6 @@ def _no_constant(name: str) -> NoReturn:
     raise FrameError(f"{name} is not JSON")
 
 
-_decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
+# What `decode` does, but for blanks around the value: there are none.
+_decoder: Any = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
+_scan = _decoder.scan_once

@@ -197,23 +197,22 @@ class Namespace:
         self._logging: dict[str, Any] | None = None
         self.globals: dict[str, Any] = {"__name__": facades.GRADER_MODULE, "__doc__": None}
         if guarded:
-            self.globals["__builtins__"] = {
-                **_BUILTINS,
-                "__build_class__": _plain(self._build_class),
-                "__import__": _plain(self._import),
-                "getattr": _plain(self._getattr),
-                "hasattr": _plain(self._hasattr),
-                "setattr": _plain(self._setattr),
-                "delattr": _plain(self._delattr),
-                "vars": _plain(self._vars),
-                policy.GETATTR: self.getattr,
-                policy.WRITABLE: self.writable,
-            }
+            provided = _BUILTINS.copy()
+            provided["__build_class__"] = _plain(self._build_class)
+            provided["__import__"] = _plain(self._import)
+            provided["getattr"] = _plain(self._getattr)
+            provided["hasattr"] = _plain(self._hasattr)
+            provided["setattr"] = _plain(self._setattr)
+            provided["delattr"] = _plain(self._delattr)
+            provided["vars"] = _plain(self._vars)
+            provided[policy.GETATTR] = self.getattr
+            provided[policy.WRITABLE] = self.writable
+            self.globals["__builtins__"] = provided
         else:
             random.seed(seed)
+            decimal.setcontext(decimal.Context(**_DECIMAL))
+            sys.setrecursionlimit(_RECURSION_LIMIT)
             self.globals["__builtins__"] = builtins
-        decimal.setcontext(decimal.Context(**_DECIMAL))
-        sys.setrecursionlimit(_RECURSION_LIMIT)
         Namespace.current = self
 
     def close(self) -> Callable[[], bool]:
@@ -224,6 +223,8 @@ class Namespace:
             where its methods would run, and answer, in a later sample.
         """
         Namespace.current = None
+        if "sys" in self._facades:
+            sys.setrecursionlimit(_RECURSION_LIMIT)
         # Every function of the grader holds the builtins that it was made with.
         made: list[Any] = [*self._own, self.globals["__builtins__"]["__import__"]] if self._guarded else []
         traces = [weakref.ref(thing) for thing in made]
@@ -530,6 +531,8 @@ class Namespace:
         wanted = name if fromlist else name.partition(".")[0]
         facade = self._facades.get(wanted)
         if facade is None:
+            if wanted == "decimal":
+                decimal.setcontext(decimal.Context(**_DECIMAL))
             facade = self._facades[wanted] = facades.build(wanted, self._replaced)
         return facade
 

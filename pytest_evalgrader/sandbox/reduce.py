@@ -67,10 +67,9 @@ def to_json(value: Any) -> Any:
 def kind_of(value: Any) -> str:
     """Return number, boolean, text, none, mapping, list or other."""
     kind = type(value)
-    if kind is bool:
-        return "boolean"
-    if value is None:
-        return "none"
+    plain = _PLAIN_KINDS.get(kind)
+    if plain is not None:
+        return plain
     if issubclass(kind, str):
         return "text"
     if _is_number(value):
@@ -80,6 +79,18 @@ def kind_of(value: Any) -> str:
     if issubclass(kind, (list, tuple)):
         return "list"
     return "other"
+
+
+_PLAIN_KINDS: Final[dict[type, str]] = {
+    bool: "boolean",
+    type(None): "none",
+    str: "text",
+    int: "number",
+    float: "number",
+    dict: "mapping",
+    list: "list",
+    tuple: "list",
+}
 
 
 def type_name(value: Any) -> str:
@@ -347,6 +358,9 @@ def _finite_scores(value: Any, name: str) -> tuple[dict[str, float], dict[str, s
 
 def _is_mapping(value: Any) -> bool:
     kind = type(value)
+    plain = _PLAIN_KINDS.get(kind)
+    if plain is not None:
+        return plain == "mapping"
     if issubclass(kind, (dict, MappingProxyType)):
         return True
     try:
@@ -392,6 +406,12 @@ _ITERATE: Final[dict[type, Callable[[Any], Iterable[Any]]]] = {
 
 def _text_keys(pairs: list[tuple[Any, Any]]) -> Iterable[tuple[str, Any]]:
     """Give every key a text of its own: text keys keep theirs, others that collide are marked with their type."""
+    if len({key for key, _ in pairs if type(key) is str}) == len(pairs):
+        return pairs
+    return _distinct_keys(pairs)
+
+
+def _distinct_keys(pairs: list[tuple[Any, Any]]) -> Iterable[tuple[str, Any]]:
     taken = {str.__str__(key) for key, _ in pairs if issubclass(type(key), str)}
     used: set[str] = set()
     for key, entry in pairs:
@@ -433,7 +453,7 @@ class _Reducer:
 
     def reduce(self, value: Any, depth: int) -> Any:
         kind = type(value)
-        if value is None or kind is bool or kind is str:
+        if value is None or kind is bool or kind is str or (kind is float and math.isfinite(value)):
             self.nodes += 1
             return value
         if issubclass(kind, str):

@@ -100,6 +100,7 @@ PROCESS_ABUSE: dict[str, tuple[str, str]] = {
     "deep_frame": ("import os\nb = b'[' * 100_000 + b']' * 100_000\nb = len(b).to_bytes(4, 'big') + b\nwhile b:\n    b = b[os.write(0, b):]", "crashed"),
     "nan_frame": ("import os\nb = b'{\"n\": NaN}'\nos.write(0, len(b).to_bytes(4, 'big') + b)", "crashed"),
     "infinite_number_frame": ("import os\nb = b'{\"n\": 1e999}'\nos.write(0, len(b).to_bytes(4, 'big') + b)", "crashed"),
+    "frame_with_more": ("import os\nb = b'{} {}'\nos.write(0, len(b).to_bytes(4, 'big') + b)", "crashed"),
     "not_utf8_frame": ("import os\nb = b'\\xff\\xfe'\nos.write(0, len(b).to_bytes(4, 'big') + b)", "crashed"),
     "forged_reply": ("import os, json\nb = json.dumps({'n': 'guess', 'status': 'returned', 'value': {'kind': 'number', 'number': 1.0}}).encode()\nos.write(0, len(b).to_bytes(4, 'big') + b)", "crashed"),
     "ignored_signals": ("import signal\nfor s in range(1, 32):\n    try:\n        signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError):\n        pass\nwhile True:\n    pass", "timeout"),
@@ -184,6 +185,20 @@ def test_printed_text_is_text(sandbox: Sandbox) -> None:
     result = run(sandbox, program(body))
     assert result.value["number"] == 0.5
     assert result.printed == '{"score": 1.0}\né \ud800|1\nerr\nw'
+
+
+@pytest.mark.parametrize("objects", [0, 200_000])
+def test_what_is_left_in_cycles_ends_with_its_own_sample(sandbox: Sandbox, objects: int) -> None:
+    """However old Python's own collections have made it meanwhile."""
+    body = (
+        "def gen():\n    try:\n        yield\n    finally:\n        print('ended')\n"
+        f"cycle = [gen()]\ncycle.append(cycle)\nnext(cycle[0])\nkept = [[i] for i in range({objects})]\nreturn 1.0"
+    )
+    own = program(body, "cycles.py")
+    for _ in range(3):
+        assert run(sandbox, own).printed == "ended\n"
+    assert run(sandbox, own).printed == "ended\n"
+    sandbox.retire(own)
 
 
 def test_the_worker_does_not_grow(sandbox: Sandbox) -> None:
