@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import math
 import re
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
+from pytest_evalgrader.data.spool import SPOOL_BYTES, Spool
 from pytest_evalgrader.errors import Problem, SuiteError
 from pytest_evalgrader.suite.jsontext import MAX_DEPTH, MAX_DIGITS
 from pytest_evalgrader.suite.wording import describe, did_you_mean, quote
@@ -27,7 +30,8 @@ _BOM = b"\xef\xbb\xbf"
 class Rows(Sequence[dict[str, Any]]):
     """The rows of a dataset. Each access makes a fresh dict, so that nobody changes a row for another.
 
-    What is kept is the text that was read and where each row stands in it: about 20 bytes a row beside the file.
+    What is kept is the text that was read and where each row stands in it: about 20 bytes a row beside the text, which
+    is in a temporary file where it is large.
 
     Args:
         blob: The text, as UTF-8.
@@ -42,7 +46,7 @@ class Rows(Sequence[dict[str, Any]]):
 
     def __init__(
         self,
-        blob: bytes,
+        blob: bytes | Spool,
         spans: array[int],
         *,
         decode: Callable[[bytes], dict[str, Any]],
@@ -51,6 +55,9 @@ class Rows(Sequence[dict[str, Any]]):
         digest: str,
     ) -> None:
         self._blob = blob
+        if isinstance(blob, bytes) and len(blob) >= SPOOL_BYTES:
+            with contextlib.suppress(OSError):
+                self._blob = Spool(io.BytesIO(blob))
         self._spans = spans
         self._decode = decode
         self._label = label
@@ -161,12 +168,12 @@ def load_rows(
         shown = _shown_path(path, rootdir)
         kind = spec.format or _format_of(path, where)
         try:
-            data = path.read_bytes()
+            data = _read(path, spooled=kind == "jsonl")
         except OSError as error:
             raise SuiteError([Problem(shown, f"the dataset cannot be read: {error.strerror or error}.")]) from None
-        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise SuiteError([Problem(shown, "the file is UTF-16; a dataset must be UTF-8. Save it as UTF-8.")])
-        rows = _read_jsonl(data, shown) if kind == "jsonl" else _read_csv(data, shown)
+        rows = _read_csv(data, shown) if isinstance(data, bytes) and kind == "csv" else _read_jsonl(data, shown)
     if not len(rows):
         raise SuiteError([Problem(shown, "the dataset has no rows; an eval over nothing cannot pass.")])
     return rows
@@ -285,7 +292,19 @@ class _Report:
             raise SuiteError(self.problems)
 
 
-def _digest(data: bytes) -> str:
+def _read(path: Path, *, spooled: bool) -> bytes | Spool:
+    """Read a file, a large one into a spool where its reader takes one."""
+    with open(path, "rb") as file:
+        if spooled and path.stat().st_size >= SPOOL_BYTES:
+            with contextlib.suppress(OSError):  # no room for a copy: then memory has to do
+                return Spool(file)
+            file.seek(0)
+        return file.read()
+
+
+def _digest(data: bytes | Spool) -> str:
+    if isinstance(data, Spool):
+        return data.digest
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
@@ -381,21 +400,29 @@ def _strict_row(line: bytes) -> dict[str, Any]:
     return row
 
 
-def _read_jsonl(data: bytes, shown: str) -> Rows:
+def _lines(data: bytes | Spool, position: int) -> Iterator[tuple[int, bytes]]:
+    """Yield where each line begins, and the line without its line feed."""
+    if isinstance(data, Spool):
+        yield from data.lines(position)
+        return
+    while position < len(data):
+        end = data.find(b"\n", position)
+        end = len(data) if end < 0 else end
+        yield position, data[position:end]
+        position = end + 1
+
+
+def _read_jsonl(data: bytes | Spool, shown: str) -> Rows:
     spans = array("Q")
     lines = array("Q")
     columns: dict[str, None] = {}
     report = _Report(shown)
-    position = len(_BOM) if data.startswith(_BOM) else 0
-    if data[position : position + 200].lstrip()[:1] == b"[":
+    begin = len(_BOM) if data[: len(_BOM)] == _BOM else 0
+    head = data[: begin + 200]
+    if head[begin:].lstrip()[:1] == b"[":
         message = "a JSON list, not JSONL: write one object a line, without brackets and commas around them."
-        raise SuiteError([Problem(f"{shown}:{_line_of_first_text(data, position)}", message)])
-    number = 0
-    while position < len(data):
-        number += 1
-        end = data.find(b"\n", position)
-        end = len(data) if end < 0 else end
-        line = data[position:end]
+        raise SuiteError([Problem(f"{shown}:{_line_of_first_text(head, begin)}", message)])
+    for number, (position, line) in enumerate(_lines(data, begin), 1):
         if line.strip():
             try:
                 row = _strict_row(line)
@@ -409,9 +436,8 @@ def _read_jsonl(data: bytes, shown: str) -> Rows:
             else:
                 if not columns.keys() >= row.keys():
                     columns.update(dict.fromkeys(row))
-                spans.extend((position, end))
+                spans.extend((position, position + len(line)))
                 lines.append(number)
-        position = end + 1
     report.close()
     return Rows(
         data,

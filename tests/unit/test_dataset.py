@@ -440,3 +440,42 @@ def test_reading_is_quick(load: Load) -> None:
     rows = load("d.jsonl", data)
     assert sum(1 for _ in rows) == 20_000
     assert time.perf_counter() - start < 5
+
+
+SPOOLED = [
+    ("d.jsonl", b'\xef\xbb\xbf{"q":"a","n":1}\r\n\r\n   \r\n{"q":"\xe2\x80\xa8","m":null}'),
+    ("d.jsonl", b'{"q":1}\n{"q":2}\n'),
+    ("d.csv", b'q,a\r\n"x,\n""y""",1\r\n,2'),
+]
+
+
+@pytest.mark.parametrize(("name", "data"), SPOOLED)
+def test_a_large_dataset_is_the_same_outside_of_memory(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: bytes
+) -> None:
+    held = load(name, data)
+    monkeypatch.setattr("pytest_evalgrader.data.dataset.SPOOL_BYTES", 1)
+    spooled = load(name, data)
+    (tmp_path / name).write_bytes(b"something else")
+    assert list(spooled) == list(held)
+    assert spooled[-1] == held[-1]
+    assert [spooled.where(n) for n in range(len(held))] == [held.where(n) for n in range(len(held))]
+    assert (spooled.columns, spooled.digest) == (held.columns, held.digest)
+    assert type(spooled._blob).__name__ == "Spool"
+
+
+def test_problems_of_a_large_dataset_name_their_lines(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_evalgrader.data.dataset.SPOOL_BYTES", 1)
+    for data, line in ((b'{"q":1}\n\nnull\n', 3), (b"\n\n[1]\n", 3), (b'{"q":1}\n\xff', 2)):
+        with pytest.raises(SuiteError) as caught:
+            load("d.jsonl", data)
+        assert caught.value.problems[0].where == f"d.jsonl:{line}"
+
+
+def test_without_room_for_a_copy_memory_has_to_do(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pytest_evalgrader.data.dataset.SPOOL_BYTES", 1)
+    monkeypatch.setattr("pytest_evalgrader.data.dataset.Spool.__init__", lambda self, source: full(source))
+    assert list(load("d.jsonl", b'{"q":1}\n')) == [{"q": 1}]
