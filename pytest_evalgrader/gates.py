@@ -255,7 +255,9 @@ def _no_value(spec: MetricSpec, value: MetricValue, group: GroupCounts, known: I
     if group.recorded and group.errors >= group.recorded:
         return f"{spec.id} has no value, since every sample is an error"
     others = sorted(set(known) - {spec.id})
-    there = f"; there are {_listed(others)}" if others else ""
+    there = f"; there {'is' if len(others) == 1 else 'are'} {_listed(others)}" if others else ""
+    if others == ["score"]:
+        there += " (a grader's plain number is stored under its metric_id, by default score)"
     if spec.aggregation == "none":
         return f"no batch grader returned a metric {spec.id} (aggregation none takes no sample scores){there}"
     if value.na and not value.missing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -25,6 +26,8 @@ MAX_REPR: Final = 500
 """Characters kept of the `repr` of a value that JSON cannot hold."""
 MAX_PROBLEMS: Final = 20
 """Problems that are listed for one result."""
+
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 # An overridden method may raise anything. In the worker, where trusted graders run, Ctrl-C must still get through;
 # the child, which has no keyboard, widens this to BaseException.
@@ -99,14 +102,18 @@ def type_name(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return the `repr` of a value, capped at `MAX_REPR` characters; never raises what the value raises."""
+    """Return the `repr` of a value, capped at `MAX_REPR` characters; never raises what the value raises.
+
+    Addresses in memory are left out: they differ from run to run.
+    """
     try:
         text = repr(value)
     except MemoryError:
         raise
     except caught as error:
         return f"<{type_name(value)}: its repr raised {type_name(error)}>"
-    return cut(str.__str__(text), MAX_REPR)
+    text = str.__str__(text)
+    return cut(_ADDRESS.sub("", text[: 4 * MAX_REPR]) + text[4 * MAX_REPR :], MAX_REPR)
 
 
 def cut(text: str, limit: int) -> str:

@@ -101,6 +101,11 @@ def test_a_generator_is_never_started() -> None:
     assert not started
 
 
+def test_no_address_in_memory_is_kept() -> None:
+    for value in (lambda: 1, object(), [object()], {"a": iter([1])}):
+        assert "0x" not in str(reduce.reduce_result(value, "score")["raw"])
+
+
 def test_a_class_that_lies_about_itself() -> None:
     assert reduce.reduce_result(Liar(), "score")["kind"] == "other"
 

@@ -136,6 +136,11 @@ def test_no_value_fails_and_says_why(state: State, words: str) -> None:
     assert words in got.reason
 
 
+def test_a_number_under_the_default_id_says_where_it_went() -> None:
+    got = judge(metric(threshold=0.0), with_state("missing", 4), known=["score"])
+    assert "there is score (a grader's plain number is stored under its metric_id" in got.reason
+
+
 def test_aggregation_none_takes_no_sample_scores() -> None:
     got = judge(metric(threshold=0.1, aggregation="none"), scored(1.0))
     assert got.outcome == "failed"
