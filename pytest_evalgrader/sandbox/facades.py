@@ -164,7 +164,7 @@ _AST_NODES: Final = tuple(
 
 # Left out on purpose are names that reach files, processes, the interpreter or state that outlives a sample:
 # json.codecs, random.SystemRandom, csv.register_dialect; names that run text as code: typing.get_type_hints,
-# functools.singledispatch (it evaluates annotations), string.Formatter, collections.UserString (its format reaches
+# the ElementTree class (it opens files), string.Formatter, collections.UserString (its format reaches
 # attributes); and names whose attributes are modules (pathlib's classes). Functions that get or set attributes under
 # names they are told (operator.attrgetter, functools.wraps, ast.iter_fields) are replaced.
 _MODULES: Final[dict[str, dict[str, Any]]] = {
@@ -185,7 +185,7 @@ _MODULES: Final[dict[str, dict[str, Any]]] = {
     "array": _pick(array, ["array"]),
     "ast": _pick(
         ast,
-        ["literal_eval", "parse", "NodeVisitor", "NodeTransformer", *_AST_NODES],
+        ["literal_eval", "NodeVisitor", "NodeTransformer", *_AST_NODES],
     ),
     "asyncio": {
         "BoundedSemaphore": standins.Semaphore,
@@ -566,7 +566,6 @@ _MODULES: Final[dict[str, dict[str, Any]]] = {
             "tostring",
             "tostringlist",
             "Element",
-            "ElementTree",
             "SubElement",
             "Comment",
             "ParseError",
@@ -583,7 +582,7 @@ _MODULES: Final[dict[str, dict[str, Any]]] = {
 _REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "abc": ("ABCMeta", "abstractmethod"),
     "ast": (
-        "walk", "dump", "unparse", "iter_child_nodes", "iter_fields", "get_docstring", "get_source_segment",
+        "parse", "walk", "dump", "unparse", "iter_child_nodes", "iter_fields", "get_docstring", "get_source_segment",
         "copy_location", "fix_missing_locations",
     ),
     "collections": ("namedtuple",),
@@ -678,7 +677,7 @@ def harden() -> None:
     regex._compile = lambda pattern, flags: compile_pattern(_exact(pattern), _exact_flags(flags))
     strptime: Any = importlib.import_module("_strptime")
     parse_time = strptime._strptime
-    strptime._strptime = lambda text, form="%a %b %d %H:%M:%S %Y": parse_time(text, _exact(form))
+    strptime._strptime = lambda data_string, format="%a %b %d %H:%M:%S %Y": parse_time(data_string, _exact(format))
     paths: Any = xml.etree.ElementPath
     iterate = paths.iterfind
     paths.iterfind = lambda elem, path, namespaces=None: iterate(

@@ -287,6 +287,8 @@ class Namespace:
     def _guarded_name(self, value: Any, name: str) -> Any:
         if name == "obj" and issubclass(type(value), AttributeError):
             raise AttributeError("`.obj` of an AttributeError is not available to graders")
+        if name == "evaluate" and type(value) is typing.ForwardRef:
+            raise AttributeError("`.evaluate` would run a text as code and is not available to graders")
         if name == "register" and issubclass(type(value), type) and not self.owns(value):
             raise AttributeError(
                 f"{value.__name__}.register would change what every grader sees; register on a class of your own"
@@ -763,6 +765,11 @@ def _checked_tree(node: Any) -> ast.AST:
     return _node(node)
 
 
+def _ast_parse(source: Any, filename: Any = "<unknown>", mode: str = "exec", **options: Any) -> Any:
+    # For the text of a SyntaxError, Python opens the file that it is told.
+    return ast.parse(source, "<unknown>", mode, **options)
+
+
 def _ast_dump(node: Any, annotate_fields: bool = True, include_attributes: bool = False, *, indent: Any = None) -> str:
     return ast.dump(_checked_tree(node), annotate_fields, include_attributes, indent=indent)
 
@@ -789,6 +796,7 @@ def _ast_fix_missing_locations(node: Any) -> ast.AST:
 
 _SHARED: Final[dict[tuple[str, str], Any]] = {
     ("abc", "ABCMeta"): ABCMetaName,
+    ("ast", "parse"): _ast_parse,
     ("ast", "walk"): _ast_walk,
     ("ast", "dump"): _ast_dump,
     ("ast", "unparse"): _ast_unparse,

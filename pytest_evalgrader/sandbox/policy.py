@@ -22,7 +22,9 @@ from . import facades
 GETATTR: Final = "evalgrader:getattr"
 WRITABLE: Final = "evalgrader:writable"
 
-GUARDED_NAMES: Final = frozenset({"format", "format_map", "obj", "register"})
+GUARDED_NAMES: Final = frozenset({"format", "format_map", "obj", "register"}) | (
+    {"evaluate"} if sys.version_info >= (3, 14) else set()
+)
 """Attributes without a leading underscore whose loads are guarded: what they give depends on the object."""
 
 _OPERATORS: Final = frozenset(

@@ -985,7 +985,7 @@ def grade(sample, item):
     p = Strip()
     p.feed("<p class=x>Hi &amp; <b>you</b></p>")
     p.close()
-    return {"scores": {"n": len(root.findall("b"))}, "judge": {"norm": norm(root), "err": err, "s": ET.tostring(el, encoding="unicode"), "it": [e.tag for e in root.iter()], "x": root.find("c[@y='2']").get("y"), "html": p.out, "esc": escape("a<b&c"), "un": unescape("&lt;"), "cp": name2codepoint["eacute"], "txt": "".join(root.itertext()), "tree": ET.ElementTree(root).getroot().tag}}
+    return {"scores": {"n": len(root.findall("b"))}, "judge": {"norm": norm(root), "err": err, "s": ET.tostring(el, encoding="unicode"), "it": [e.tag for e in root.iter()], "x": root.find("c[@y='2']").get("y"), "html": p.out, "esc": escape("a<b&c"), "un": unescape("&lt;"), "cp": name2codepoint["eacute"], "txt": "".join(root.itertext())}}
 """,
     "yamlish": r"""
 def parse_yaml(text):

@@ -198,6 +198,7 @@ ESCAPES: dict[str, str] = {
     "property_fget": "class C:\n    @property\n    def p(self): pass\nREAD(C.p.fget.__builtins__['open'])",
     "type_parameter": "class C[T: (lambda: 0).__builtins__['open']]: pass\nREAD(C.__type_params__[0].__bound__)",
     "unicode_name": "READ((lambda: 0).__ｂuiltins__['open'])",
+    "ast_parse_filename": "import ast\ntry:\n    ast.parse('x x', sample['path'])\nexcept SyntaxError as e:\n    return e.text",
     "copy_instance_reduce": (
         "import copy, json, types\nfrom abc import ABC\nclass T(ABC): pass\nclass C: pass\nclass S(tuple): pass\nc = C()\n"
         "c.__dict__['__reduce_ex__'] = lambda p: (lambda: T, (), S((None, {'__match_args__': ('__builtins__',)})))\ncopy.copy(c)\n"
@@ -381,6 +382,52 @@ def test_a_child_that_keeps_an_object_of_a_sample_is_not_used_again(sandbox: San
         assert sandbox.run(keeps, "grade", [kept, {}], shape="score", timeout_s=5).value["number"] == 1.0
         assert any(process.program == keeps for process in sandbox._idle) is not kept
     sandbox.retire(keeps)
+
+
+def test_no_function_of_a_facade_opens_a_file(tmp_path: Path) -> None:
+    """Where no kernel layer holds, the facades must: nothing that they offer opens what it is told the name of."""
+    script = """
+import io, sys
+from pytest_evalgrader.sandbox import facades, guards
+guards.prepare_process()
+path, opened, now = sys.argv[1], [], [None]
+sys.addaudithook(lambda event, args: opened.append(now[0]) if event == "open" and args[0] in (path, path.encode()) else None)
+namespace = guards.Namespace(io.StringIO(), "s", guarded=True)
+
+def attempt(name, function, depth):
+    for args in ((path,), (path, path), ("x x", path), (io.StringIO("x"), path), (b"x", path)):
+        now[0] = name
+        try:
+            made = function(*args)
+        except BaseException:
+            continue
+        if depth < 1 and type(made).__module__ != "builtins":
+            for other in dir(made):
+                if not other.startswith("_") and callable(getattr(made, other, None)):
+                    attempt(f"{name}().{other}", getattr(made, other), depth + 1)
+
+for module in facades.MODULES:
+    facade = facades.build(module, namespace._replaced)
+    for name in facades.exported(module):
+        if callable(getattr(facade, name)):
+            attempt(f"{module}.{name}", getattr(facade, name), 0)
+print(sorted(set(opened)))
+"""
+    import subprocess
+    import sys
+
+    path = tmp_path / "file.txt"
+    path.write_text("x")
+    root = str(Path(guards.__file__).resolve().parents[2])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, str(path)],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": root},
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr[-2000:]
 
 
 def test_exception_groups_cannot_be_subclassed_by_a_detour(sandbox: Sandbox) -> None:

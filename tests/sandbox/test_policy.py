@@ -35,6 +35,7 @@ REFUSED: dict[str, tuple[int, list[str]]] = {
     "import random\nrandom._os": (2, ["`random._os`"]),
     "import csv\ncsv.field_size_limit(1)": (2, ["`csv.field_size_limit`"]),
     "import xml.etree.ElementTree as ET\nET.iterparse(x)": (2, ["`xml.etree.ElementTree.iterparse`", "XMLParser"]),
+    "import xml.etree.ElementTree as ET\nET.ElementTree(x)": (2, ["`xml.etree.ElementTree.ElementTree`"]),
     "import html.parser\nhtml.parser.re": (2, ["`html.parser.re`"]),
     "from xml.etree import ElementTree\nElementTree.parse(x)": (2, ["`xml.etree.ElementTree.parse`"]),
     "try:\n    import numpy\nexcept ValueError:\n    pass": (2, ["import numpy"]),
