@@ -306,7 +306,7 @@ class Group:
             calibration = self._calibration(judge)
             batch, given = calibration.metrics(judge), calibration.n
         if key in batch:
-            return MetricValue.from_batch(
+            value = MetricValue.from_batch(
                 batch[key],
                 aggregation=spec.aggregation,
                 higher_is_better=spec.higher_is_better,
@@ -315,6 +315,7 @@ class Group:
                 errors=errors,
                 total=self.planned,
             )
+            return replace(value, batch=key not in task.calibrated)
         observations = [Observation(at[0], at[1], *_state(brief, key)) for at, brief in self.ordered()]
         value = summarise(
             observations,
@@ -334,17 +335,16 @@ class Group:
         value = values.get(spec.id)
         if value is None:
             value = self._value(spec.id, spec)
-        verdict = evaluate(
+        judge = self.task.calibrated.get(spec.id)
+        return evaluate(
             spec,
             value,
             self.counts(stopped),
             lowest=self.lowest(spec),
             misses=self.misses(spec),
             known=self.known_ids(),
+            why_none="" if judge is None or value.value is not None else self._calibration(judge).note,
         )
-        judge = self.task.calibrated.get(spec.id)
-        note = "" if judge is None or value.value is not None else self._calibration(judge).note
-        return replace(verdict, reason=f"{verdict.reason} {note}") if note else verdict
 
     def known_ids(self) -> list[str]:
         """Score and metric ids that the group does have."""

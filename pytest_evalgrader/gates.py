@@ -144,6 +144,7 @@ def evaluate(
     lowest: Sequence[str] = (),
     misses: Sequence[str] = (),
     known: Iterable[str] = (),
+    why_none: str = "",
 ) -> GateVerdict:
     """Judge a metric by its threshold and by what became of the group's samples.
 
@@ -156,6 +157,7 @@ def evaluate(
         lowest: Ids of the worst samples (see `worst`).
         misses: Ids of all samples that miss the metric's `sample_threshold` after the batch grader's updates.
         known: Score and metric ids that the group does have, named where this metric has no value.
+        why_none: Why the metric has no value, where its maker can tell.
     """
     bound = _bound(spec)
     head = f"{spec.id} {bound}" if bound else spec.id
@@ -176,7 +178,7 @@ def evaluate(
         number = _count(len(misses), "sample misses", "samples miss")
         faults.append(f"{number} sample_threshold {_plain(spec.sample_threshold or 0.0)}: {_listed(misses)}")
     if value.value is None:
-        faults.insert(0, _no_value(spec, value, group, known))
+        faults.insert(0, f"{spec.id} has no value: {why_none}" if why_none else _no_value(spec, value, group, known))
         return verdict("failed", f"{head} not met: {_sentences(faults)}")
     limits = (spec.threshold.min, spec.threshold.max) if spec.threshold is not None else (None, None)
     text, facts = shown_value(value.value, *limits), _facts(value, group)

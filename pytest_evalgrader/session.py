@@ -82,6 +82,7 @@ class EvalSession:
         self._gateway: Any = None
         self._permit_server: Any = None
         self._store: Any = None
+        self._recording_notes: list[str] = []
         self._gateway_lock = threading.Lock()
         self.pipeline = Pipeline(self.sandbox, self.gateway, self.run_id, self._ask_generate_hook)
         self.lookahead: Lookahead | None = None
@@ -212,7 +213,8 @@ class EvalSession:
                     f"--evals-output: {self.settings.output} cannot be written: {error.strerror or error}."
                 ) from None
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    # Innermost of the wrappers: the terminal's summary, a wrapper too, tells what became of the recordings.
+    @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
         """End the children and the calls of this process, after the fixtures."""
         if not self.worker:
@@ -237,8 +239,7 @@ class EvalSession:
             self._permit_server.close()
             self._permit_server = None
         if self._store is not None:
-            for text in self._store.finish():
-                self.config.issue_config_time_warning(pytest.PytestWarning(text), stacklevel=2)
+            self._recording_notes += self._store.finish()
             self._store = None
         self.pipeline.close()
         self.sandbox.close()
@@ -638,15 +639,32 @@ class EvalSession:
         group.batch.thread = threading.Thread(target=work, name="evalgrader-batch", daemon=True)
         group.batch.thread.start()
 
+    def _shorten(self, error: BaseException) -> None:
+        """Leave the place that a Ctrl-C came in: pytest shows no more of it, yet reads the source of every frame first.
+
+        That takes a second, in each process.
+        """
+        last = error.__traceback__ if isinstance(error, KeyboardInterrupt) else None
+        if last is None or self.config.getoption("fulltrace", False):
+            return
+        while last.tb_next is not None:
+            last = last.tb_next
+        error.__traceback__ = last
+
     # Innermost of the wrappers: the terminal ends its progress line after the gates.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Run the gates after the loop, on the controller, in every mode alike."""
         if self.worker or self._dry:
-            return (yield)
+            try:
+                return (yield)
+            except KeyboardInterrupt as error:
+                self._shorten(error)
+                raise
         try:
             result = yield
         except BaseException as error:
+            self._shorten(error)
             stopped, interrupted = _why_stopped(session, error), isinstance(error, KeyboardInterrupt)
             if not interrupted:
                 interrupted = self._await_batches()
@@ -680,6 +698,7 @@ class EvalSession:
         self._stopped = stopped
         if interrupted and self._gateway is not None:
             self._gateway.abort()
+        self._tear_down(session)
         kept = self._last_failed_gates()
         for gate in self._gate_items:
             self._run_gate(gate, session)
@@ -688,6 +707,14 @@ class EvalSession:
                 self._run_batch_item(group, session)
         self._restore_last_failed(kept)
         self._write(interrupted=bool(stopped))
+
+    def _tear_down(self, session: pytest.Session) -> None:
+        """End the fixtures that a stopped loop left set up, or pytest sets no gate up; after a whole loop none are."""
+        try:
+            session._setupstate.teardown_exact(None)
+        except Exception as error:  # noqa: BLE001 - of a fixture; the run has stopped for another reason
+            text = f"a fixture failed as the stopped run ended: {type(error).__name__}: {error}"
+            self.config.issue_config_time_warning(pytest.PytestWarning(text), stacklevel=2)
 
     def _run_gate(self, gate: GateItem, session: pytest.Session) -> None:
         hook = gate.config.hook
@@ -819,7 +846,12 @@ class EvalSession:
         }
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print the table of the run."""
+        """Print the table of the run, and what went wrong with its recordings."""
+        self._show_table(terminalreporter)
+        for text in self._recording_notes:
+            terminalreporter.write_line(one_line(f"recording: {text}", 500), yellow=True)
+
+    def _show_table(self, terminalreporter: Any) -> None:
         if self.worker or self.run is None or not self.run["groups"] or not self._anything_ran:
             return
         folder = self.settings.output

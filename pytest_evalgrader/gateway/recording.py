@@ -319,7 +319,10 @@ class RecordingStore:
             CallError: It cannot be written.
         """
         self.claim(path)
-        line = _line({**entry, "run": self._run_id})
+        try:
+            line = _line({**entry, "run": self._run_id})
+        except (ValueError, RecursionError) as error:
+            raise CallError(f"the call cannot be recorded: {error}", "RecordingError") from None
         try:
             self._journals[path].write(line)
             self._journals[path].flush()

@@ -198,7 +198,10 @@ class Transport:
     ) -> Any:
         text = scrub(content.decode("utf-8", "replace"), self._providers.secrets())
         try:
-            data: Any = json.loads(text, parse_constant=_refuse_constant)
+            # A reward server may say NaN: that is its answer, kept as text, and no broken connection.
+            data: Any = json.loads(
+                text, parse_constant=str if provider is None else _refuse_constant, parse_float=_finite
+            )
         except (ValueError, RecursionError):
             data = None
         if 200 <= status < 300:
@@ -291,6 +294,12 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float |
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float | str:
+    """Read a number; one that is too large for a float is kept as text, since no recording could hold infinity."""
+    number = float(digits)
+    return number if math.isfinite(number) else f"{'-' if number < 0 else ''}Infinity"
 
 
 def _excerpt(text: str) -> str:

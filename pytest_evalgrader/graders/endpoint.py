@@ -218,6 +218,8 @@ class ExternalEndpoint:
         reward = reply["reward"]
         if isinstance(reward, bool):
             return self._invalid("boolean", reply, f"`reward` is {json.dumps(reward)}, expected a number", judge)
+        if reward in ("NaN", "Infinity", "-Infinity"):
+            return self._invalid("non_finite", reply, f"`reward` is {reward}, expected a finite number", judge)
         if not isinstance(reward, (int, float)):
             return self._invalid("wrong_type", reply, f"`reward` is {_shown(reward)}, expected a number", judge)
         try:

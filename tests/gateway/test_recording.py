@@ -287,6 +287,21 @@ def test_equal_requests_of_two_samples_are_two_calls(bench: Bench, server: FakeS
     assert [bench.scope(gateway, s).generate("cand", prompt="p").output_text for s in "abc"] == ["1", "2", "1"]
 
 
+def test_a_number_too_large_for_a_float_can_be_recorded(bench: Bench, server: FakeServer) -> None:
+    body = json.dumps(responses("4", score=12345)).replace("12345", "1e999").encode()
+    server.answer = lambda request: Reply(body)
+    assert bench.scope(bench.gateway("fill")).generate("cand", prompt="p").output_text == "4"
+    assert bench.finish() == []
+    assert bench.scope(bench.gateway("replay")).generate("cand", prompt="p").raw["score"] == "Infinity"
+
+
+def test_what_json_cannot_hold_is_not_recorded(tmp_path: Path) -> None:
+    store = RecordingStore("fill", "r")
+    with pytest.raises(CallError, match="cannot be recorded"):
+        store.append(str(tmp_path / "s.jsonl"), {"response": float("inf")})
+    store.finish()
+
+
 def test_errors_are_not_recorded(bench: Bench, server: FakeServer) -> None:
     server.answer = lambda request: Reply({}, 400)
     with pytest.raises(CallError):

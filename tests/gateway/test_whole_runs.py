@@ -160,6 +160,18 @@ def test_two_runs_do_not_write_one_recording(run: Run, server: FakeServer) -> No
     assert len(server.requests) == 8
 
 
+def test_a_line_of_the_recording_that_was_lost_is_told(run: Run, server: FakeServer) -> None:
+    server.answer = lambda request: Reply(responses("4"))
+    run.lay(["q0", "q1"])
+    assert run.start("--evals-calls=fill").wait(60) == 0
+    first, second = run.recording.read_text().splitlines(True)
+    run.recording.write_text(first + second[:40])
+    assert run.start("--evals-calls=fill", "-W", "error").wait(60) == 0
+    assert "recording: s.jsonl:2: not JSON (cut off or edited); the line is left out" in run.shown.read_text()
+    assert run.recording.read_text() == first + second
+    assert len(server.requests) == 3
+
+
 LATE = """
 import os, pathlib, time
 def pytest_collection_modifyitems(items):

@@ -144,15 +144,23 @@ def test_a_slow_server_is_an_error(server: RewardServer, gateway: Gateway) -> No
         endpoint(server.url, timeout_seconds=0.2, max_retries=0).grade(SAMPLE, {}, ROW, scope(gateway))
 
 
-@pytest.mark.parametrize("reward", [b"NaN", b"Infinity", b'"1.0"', b"true", b"null"])
-def test_no_number_is_no_reward(server: RewardServer, gateway: Gateway, reward: bytes) -> None:
+@pytest.mark.parametrize(
+    ("reward", "reason"),
+    [
+        (b"NaN", "non_finite"),
+        (b"-Infinity", "non_finite"),
+        (b"1e999", "non_finite"),
+        (b'"1.0"', "wrong_type"),
+        (b"true", "boolean"),
+        (b"null", "wrong_type"),
+    ],
+)
+def test_no_number_is_no_reward(server: RewardServer, gateway: Gateway, reward: bytes, reason: str) -> None:
     server.say("/score", (200, b'{"reward": ' + reward + b', "metadata": {}}'))
-    try:
-        outcome = endpoint(server.url, max_retries=0).grade(SAMPLE, {}, ROW, scope(gateway))
-    except CallError:
-        return
+    outcome = endpoint(server.url, max_retries=0).grade(SAMPLE, {}, ROW, scope(gateway))
     assert outcome.scores == {}
     assert outcome.invalid is not None
+    assert outcome.invalid.reason == reason
 
 
 def test_a_server_that_is_not_there_is_named(gateway: Gateway) -> None:

@@ -23,7 +23,7 @@ def metric(**keys: Any) -> MetricSpec:
 
 
 def judge(spec: MetricSpec, observations: list[Observation], **more: Any) -> GateVerdict:
-    names = ("lowest", "misses", "known")
+    names = ("lowest", "misses", "known", "why_none")
     told = {key: more.pop(key) for key in names if key in more}
     states = [seen.state for seen in observations]
     counts: dict[str, Any] = {
@@ -273,3 +273,8 @@ def test_worst_samples_are_named_in_order() -> None:
     assert worst(pairs, higher_is_better=False, limit=1) == ["a"]
     assert worst([("a", 0.5), ("b", 0.5)], higher_is_better=True) == []
     assert worst([], higher_is_better=True) == []
+
+
+def test_why_there_is_no_value_is_told_where_it_is_known() -> None:
+    verdict = judge(metric(threshold=0.1), with_state("missing", 2), why_none="kappa is not defined")
+    assert verdict.reason == "accuracy >= 0.10 not met: accuracy has no value: kappa is not defined."
