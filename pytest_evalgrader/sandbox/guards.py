@@ -503,9 +503,13 @@ class Namespace:
         return self._special_dict(value, "__dict__")
 
     def _build_class(self, body: Any, name: str, /, *bases: Any, metaclass: Any = None, **keywords: Any) -> Any:
-        # What an object of the grader puts in place of itself (`__mro_entries__`) could not be relied on.
+        # What an object puts in place of itself (`__mro_entries__`) can be relied on where the library made it.
         for base in bases:
-            if not issubclass(type(base), type) and self.made(type(base)):
+            kind = type(base)
+            named: Any = (typing.NamedTuple, typing.TypedDict)
+            if issubclass(kind, type) or kind is types.GenericAlias or base is named[0] or base is named[1]:
+                continue
+            if self.made(kind) or kind.__module__ != "typing":
                 raise TypeError(f"class {name}: its base {name_of(base)}(…) is no class")
         classes = [base for base in types.resolve_bases(bases) if issubclass(type(base), type)]
         for base in classes:
