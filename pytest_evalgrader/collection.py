@@ -77,7 +77,9 @@ def gate_names(task: TaskPlan) -> list[tuple[Candidate, MetricSpec, str]]:
 
 
 class SuiteFile(pytest.File):
-    """A suite JSON file."""
+    """A suite JSON file. To fixtures of the scope `module` it is the module, as a text file with doctests is."""
+
+    obj = None  # what `request.module` shows
 
     @classmethod
     def at(cls, parent: pytest.Collector | pytest.Session, path: Path) -> SuiteFile:
@@ -186,6 +188,10 @@ class SampleItem(pytest.Item):
     def _initrequest(self) -> None:
         self.funcargs = {}
         self._request = TopRequest(self, _ispytest=True) if self.fixturenames else None  # type: ignore[arg-type]
+
+    def getparent(self, cls: type[Any]) -> Any:
+        """Return the nearest node of a class; pytest looks for the module of a module-scoped fixture so."""
+        return super().getparent(SuiteFile if cls is pytest.Module else cls)
 
     @property
     def key(self) -> tuple[str, str, str, int, int]:

@@ -665,7 +665,7 @@ class EvalSession:
             result = yield
         except BaseException as error:
             self._shorten(error)
-            stopped, interrupted = _why_stopped(session, error), isinstance(error, KeyboardInterrupt)
+            stopped, interrupted = _why_stopped(session, error), _by_hand(error)
             if not interrupted:
                 interrupted = self._await_batches()
             if isinstance(error, session.Interrupted) and not self._anything_ran:
@@ -955,8 +955,13 @@ def _without_group(node_id: str) -> str:
     return head if at and head.endswith("]") else node_id
 
 
+def _by_hand(error: BaseException) -> bool:
+    """Tell a Ctrl-C from what pytest and xdist raise to stop a run, which derives from it."""
+    return type(error) is KeyboardInterrupt
+
+
 def _why_stopped(session: pytest.Session, error: BaseException) -> str:
-    if isinstance(error, KeyboardInterrupt):
+    if _by_hand(error):
         return "the run was interrupted"
     said = session.shouldstop or session.shouldfail or str(error) or type(error).__name__
     return f"the run stopped early ({said})"

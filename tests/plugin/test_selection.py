@@ -103,6 +103,7 @@ def test_first_failure_stops_without_a_false_pass(each_mode: Bench) -> None:
     assert ran.code in (1, 2)
     assert ran.state("gate[") == "skipped"
     assert ran.run["status"] == "interrupted"
+    assert "stopped early" in ran.group["gates"][0]["reason"]
 
 
 def test_maxfail(each_mode: Bench) -> None:

@@ -121,3 +121,57 @@ def test_an_invalid_result_beside_a_batch_grader_is_zero_under_its_own_key(bench
     assert ran.state("gate[", "score") == "passed"
     assert ran.state("gate[", "right") == "passed"
     assert ran.samples[1]["scores"] == {"score": 0.0, "right": 1.0}
+
+
+def test_ctrl_c_in_a_sample_leaves_gates_skipped(bench: Bench) -> None:
+    # The interrupted item is never torn down by pytest's own loop.
+    source = """
+        def grade(sample, item):
+            while item["question"] == "q2":
+                pass
+            return 1.0
+    """
+    bench.write("suites/s.json", suite(task(grader=python(source), metrics=gate(0.1))))
+    out = bench.pytester.path / "out"
+    args = [sys.executable, "-m", "pytest", "--evals", "suites", "--evals-output=out", "-p", "no:randomly"]
+    run = subprocess.Popen(args, cwd=bench.pytester.path, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        wait_for_lines(out / "samples.jsonl", 2)
+        time.sleep(0.3)
+        os.kill(run.pid, signal.SIGINT)
+        text = run.communicate(timeout=30)[0].decode()
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+    assert run.returncode == 2, text
+    assert "2 passed, 1 skipped" in text
+
+
+def test_stopping_in_one_file_leaves_the_gates_of_others_skipped(each_mode: Bench) -> None:
+    bad = python("def grade(sample, item):\n    return None\n")
+    each_mode.write("suites/a/s.json", suite(task(grader=bad, metrics=gate(0.1))))
+    each_mode.write("suites/b/s.json", suite(task(metrics=gate(0.1), dataset={"rows": rows(*[("1", "1")] * 40)})))
+    ran = each_mode.run("suites", "-x")
+    assert ran.code in (1, 2)
+    assert ran.state("suites.a", "gate[") == "skipped"
+    assert ran.state("suites.b", "gate[") == "skipped"
+    assert "stopped early" in ran.text
+
+
+def test_autouse_fixtures_of_every_scope(each_mode: Bench) -> None:
+    scopes = ["session", "package", "module", "class", "function"]
+    each_mode.write(
+        "suites/conftest.py",
+        "import pytest\nSEEN = []\n"
+        + "".join(
+            f"@pytest.fixture(autouse=True, scope={scope!r})\n"
+            f"def of_{scope}(request):\n    SEEN.append({scope!r})\n    assert request.config\n    yield\n"
+            for scope in scopes
+        )
+        + "def pytest_evalgrader_generate(model, request):\n    return str(SEEN.count('module'))\n",
+    )
+    data = {"rows": rows(*[("1", "")] * 4)}
+    ran = each_mode.run(doc=suite(task(dataset=data, metrics=gate(1.0)), run={"models": ["house:m"]}))
+    assert ran.code == 0, ran.text
+    assert {sample["output_text"] for sample in ran.samples} == {"1"}
