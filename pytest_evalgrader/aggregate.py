@@ -10,7 +10,7 @@ from typing import Any
 from pytest_evalgrader.errors import CallError
 from pytest_evalgrader.gates import GateVerdict, GroupCounts, evaluate, sample_reaches, worst
 from pytest_evalgrader.graders.calibration import Calibration, calibrate, pair_of
-from pytest_evalgrader.graders.outcome import Invalid
+from pytest_evalgrader.graders.outcome import Invalid, outside_of
 from pytest_evalgrader.graders.python import BatchOutcome
 from pytest_evalgrader.metrics import MetricValue, Observation, State, summarise
 from pytest_evalgrader.pipeline import batch_sample, scope_of
@@ -188,6 +188,8 @@ class Group:
                 state.unreached = error.message
                 break
             merged.printed += outcome.printed
+            if outcome.invalid is None:
+                outcome.invalid = self._unfit(outcome, merged)
             if outcome.invalid is not None:
                 merged.invalid = merged.invalid or outcome.invalid
                 continue
@@ -207,6 +209,25 @@ class Group:
         state.outcome = merged
         state.ran = True
         self._apply()
+
+    def _unfit(self, outcome: BatchOutcome, merged: BatchOutcome) -> Invalid | None:
+        """Say what of a batch grader's result the task does not allow, next to those of the batch graders before."""
+        ranges = self.task.ranges
+        singles = {key: pair for key, pair in ranges.items() if self.task.metrics[key].aggregation != "sum"}
+        outside = outside_of(outcome.metrics, singles)
+        if ranges:
+            for sample_id, update in outcome.updates.items():
+                outside += [f"sample {sample_id}: {text}" for text in outside_of(update.get("scores", {}), ranges)]
+        if outside:
+            more = f" and {len(outside) - 5:,} more" if len(outside) > 5 else ""
+            message = f"grade_batch: {'; '.join(outside[:5])}{more} (out_of_range)."
+            return Invalid("out_of_range", {"metrics": outcome.metrics}, message)
+        twice = [key for key in outcome.metrics if key in merged.metrics]
+        if twice:
+            listed = ", ".join(repr(key) for key in twice[:5])
+            message = f"grade_batch: another batch grader of the task returned {listed} already (wrong_type)."
+            return Invalid("wrong_type", {"metrics": outcome.metrics}, message)
+        return None
 
     def _apply(self) -> None:
         updates = self.batch.outcome.updates

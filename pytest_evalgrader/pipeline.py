@@ -18,7 +18,7 @@ from pytest_evalgrader.errors import BudgetExhausted, CallError, SampleError, St
 from pytest_evalgrader.gates import sample_reaches
 from pytest_evalgrader.gateway.reasoning import cut_at_stop, split_reasoning
 from pytest_evalgrader.graders.custom import CustomGrader
-from pytest_evalgrader.graders.outcome import GradeOutcome, check_ranges, zeros
+from pytest_evalgrader.graders.outcome import GradeOutcome, check_ranges, check_repeats, zeros
 from pytest_evalgrader.graders.python import PythonGrader
 from pytest_evalgrader.plan import Candidate, TaskPlan, transform_row
 from pytest_evalgrader.records import SampleRecord
@@ -310,6 +310,8 @@ class Pipeline:
             outcome = grader.grade(attempt.sample, attempt.item, attempt.row, self._scope(attempt))
         if outcome.invalid is None:
             check_ranges(outcome, attempt.task.ranges)
+        if outcome.invalid is None:
+            check_repeats(outcome, {key for _, other in attempt.outcomes if not other.invalid for key in other.scores})
         attempt.exception = attempt.exception or outcome.exception
         attempt.outcomes.append((grader, outcome))
 

@@ -121,16 +121,33 @@ def outcome_of(reduced: Mapping[str, Any], *, metric_id: str, printed: str = "")
 
 def check_ranges(outcome: GradeOutcome, ranges: Mapping[str, tuple[float, float]]) -> None:
     """Make the outcome invalid where a score lies outside its metric's declared range; nothing is clamped."""
-    outside = [
+    outside = outside_of(outcome.scores, ranges)
+    if outside:
+        message = f"{'; '.join(outside)} (out_of_range)."
+        outcome.invalid = Invalid("out_of_range", dict(outcome.scores), message)
+
+
+def outside_of(scores: Mapping[str, float], ranges: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Say of each score that lies outside its metric's declared range what it is, and what it may be."""
+    return [
         f"{key} is {score:g}, outside [{low:g}, {high:g}]"
-        for key, score in outcome.scores.items()
+        for key, score in scores.items()
         if key in ranges
         for low, high in [ranges[key]]
         if not low <= score <= high
     ]
-    if outside:
-        message = f"{'; '.join(outside)} (out_of_range)."
-        outcome.invalid = Invalid("out_of_range", dict(outcome.scores), message)
+
+
+def check_repeats(outcome: GradeOutcome, given: Collection[str]) -> None:
+    """Make the outcome invalid where it gives a score that another grader of the task gave already."""
+    twice = [key for key in outcome.scores if key in given]
+    if twice:
+        listed = ", ".join(repr(key) for key in twice[:5])
+        message = (
+            f"The grader gives {listed}, which another grader of the task gave already; each score needs one grader "
+            "(wrong_type)."
+        )
+        outcome.invalid = Invalid("wrong_type", dict(outcome.scores), message)
 
 
 def zeros(metric_ids: Collection[str], fallback: str) -> dict[str, float]:

@@ -57,8 +57,7 @@ MODES = [
     "-p randomly",
     "--reruns 1",
     # Workers in another directory, with copies of the files: a record needs no shared disk.
-    "--dist load --tx popen//chdir=elsewhere --tx popen//chdir=elsewhere"
-    " --rsyncdir={root}/suites --rsyncdir=tox.ini",
+    "--dist load --tx popen//chdir=elsewhere --tx popen//chdir=elsewhere --rsyncdir={root}/suites --rsyncdir=tox.ini",
 ]
 
 
@@ -115,6 +114,41 @@ def test_batch_of_the_wrong_shape_fails_its_gate(bench: Bench, body: str, words:
     assert ran.code == 1
     assert ran.state("gate[") == "failure"
     assert words in ran.flat
+
+
+RANGED = [
+    {"id": "metric", "range": [0, 1], "threshold": 0},
+    {"id": "score", "range": [0, 1], "threshold": 0, "allow_missing": 1},
+]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "words"),
+    [
+        (["{'metrics': {'metric': 5.0}}"], "metric is 5, outside [0, 1]"),
+        (
+            ["{'metrics': {'metric': 1.0}, 'samples': [{'sample_id': '2', 'scores': {'score': -1}}]}"],
+            "sample 2: score is -1",
+        ),
+        (["{'metrics': {'metric': 1.0}}", "{'metrics': {'metric': 0.5}}"], "another batch grader"),
+    ],
+)
+def test_batch_result_that_the_task_does_not_allow(bench: Bench, bodies: list[str], words: str) -> None:
+    graders = [python(f"def grade_batch(samples):\n    return {body}\n", contract="batch") for body in bodies]
+    ran = bench.run(doc=suite(task(grader=None, graders=graders, metrics=RANGED)))
+    assert ran.code == 1
+    assert ran.state("gate[", "metric") == "failure"
+    assert ran.state("gate[", "score") == "failure"
+    assert words in ran.flat
+
+
+def test_a_score_that_two_graders_give_is_invalid(bench: Bench) -> None:
+    one = python("def grade(sample, item):\n    return {'scores': {'a': 0.0}}\n", metric_id="one")
+    two = python("def grade(sample, item):\n    return {'scores': {'a': 1.0}}\n", metric_id="two")
+    ran = bench.run(doc=suite(task(grader=None, graders=[one, two])))
+    assert ran.code == 1
+    assert ran.samples[0]["scores"] == {"a": 0.0, "two": 0.0}
+    assert ran.samples[0]["judge"]["invalid"]["reason"] == "wrong_type"
 
 
 def test_batch_that_never_ends(bench: Bench) -> None:
