@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import threading
@@ -224,9 +225,15 @@ class EvalSession:
         finally:
             self.close()
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_unconfigure(self) -> None:
         """End what a session that never started left."""
         self.close()
+        if self.worker:
+            # pytest collects garbage ten times now, which takes most of a second with a model client loaded. Once will
+            # do, and what is alive then lives until the process ends.
+            gc.collect()
+            gc.freeze()
 
     def close(self) -> None:
         """End threads, children and calls; safe to call twice."""
@@ -639,32 +646,25 @@ class EvalSession:
         group.batch.thread = threading.Thread(target=work, name="evalgrader-batch", daemon=True)
         group.batch.thread.start()
 
-    def _shorten(self, error: BaseException) -> None:
-        """Leave the place that a Ctrl-C came in: pytest shows no more of it, yet reads the source of every frame first.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Leave the place that a Ctrl-C came in.
 
-        That takes a second, in each process.
+        Without `--full-trace` pytest shows nothing else, yet it first reads and parses the source of every frame. That
+        takes a second, in each process.
         """
-        last = error.__traceback__ if isinstance(error, KeyboardInterrupt) else None
-        if last is None or self.config.getoption("fulltrace", False):
-            return
-        while last.tb_next is not None:
-            last = last.tb_next
-        error.__traceback__ = last
+        if not self.config.getoption("fulltrace", False):
+            excinfo.traceback = excinfo.traceback[-1:]
 
     # Innermost of the wrappers: the terminal ends its progress line after the gates.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Run the gates after the loop, on the controller, in every mode alike."""
         if self.worker or self._dry:
-            try:
-                return (yield)
-            except KeyboardInterrupt as error:
-                self._shorten(error)
-                raise
+            return (yield)
         try:
             result = yield
         except BaseException as error:
-            self._shorten(error)
             stopped, interrupted = _why_stopped(session, error), _by_hand(error)
             if not interrupted:
                 interrupted = self._await_batches()

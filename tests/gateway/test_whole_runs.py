@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -149,13 +150,20 @@ def test_faults_harm_their_own_samples_only(run: Run, server: FakeServer) -> Non
 
 
 def test_two_runs_do_not_write_one_recording(run: Run, server: FakeServer) -> None:
-    server.answer = lambda request: Reply(responses("4"), delay_s=0.5)
+    second_ended = threading.Event()
+
+    def answer(request: Request) -> Action:
+        second_ended.wait(60)
+        return Reply(responses("4"))
+
+    server.answer = answer
     run.lay([f"q{n}" for n in range(8)])
     first = run.start("--evals-calls=fill", "--evals-concurrency=1")
     until(lambda: server.requests)
     second = run.start("--evals-calls=fill", "--evals-output=other")
     assert second.wait(60) == 1
     assert "another pytest run is writing the recording s.jsonl" in run.shown.read_text()
+    second_ended.set()
     assert first.wait(60) == 0
     assert len(server.requests) == 8
 
