@@ -77,7 +77,7 @@ RUN = {
 }
 
 WHOLE = """\
-task, model, metric        value    95% interval   n  gate            invalid  errors  tokens   time
+metric                     value    95% interval   n  gate            invalid  errors  tokens   time
 suites/arith.json
 addition  openai:gpt-4.1-mini                                               1       2   12.3k  12.3s
   exact_match              0.860  0.779 to 0.915  98  FAILED >= 0.9
@@ -97,7 +97,7 @@ tags m: partial, 100 of 100 samples
 Written: out/samples.jsonl and run.json"""  # noqa: E501
 
 QUIET = """\
-task, model, metric                   value    95% interval   n  gate            invalid  errors
+metric                                value    95% interval   n  gate            invalid  errors
 suites/arith.json
 addition  openai:gpt-4.1-mini                                                          1       2
   exact_match                         0.860  0.779 to 0.915  98  FAILED >= 0.9
@@ -115,10 +115,10 @@ tags m: partial, 100 of 100 samples"""  # noqa: E501
 
 
 SMALL = """\
-task, model, metric  value    95% interval  n  invalid  errors  time
+metric        value    95% interval  n  invalid  errors  time
 suites/arith.json
-sums  recorded:answer                                0       0  0.0s
-  score              0.750  0.301 to 0.954  4
+sums  recorded:answer                         0       0  0.0s
+  score       0.750  0.301 to 0.954  4
 4 samples"""
 
 
