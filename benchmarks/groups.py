@@ -2,7 +2,8 @@
 
     python benchmarks/groups.py [--batch 50000] [--samples 100000] [--kb 5] [--only batch|texts]
 
-Every figure is a whole process: the wall time of pytest, and the largest resident size (VmHWM) that the process had.
+Every figure is a whole process: wall and CPU time of pytest with its children, and the largest resident size (VmHWM)
+that the process had. On a machine that does other things, too, compare the CPU times.
 `batch` runs short samples with and without a batch grader that updates each of them; what it costs is the difference.
 `texts` runs samples whose rows hold a long text (it is in the row and in the prompt, so a record holds it twice) and as
 many with none, without workers and with `-n 2`; the ratio of the controller's peaks says what the texts cost: records
@@ -15,6 +16,7 @@ import argparse
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -40,10 +42,12 @@ class Cost:
 
     Args:
         seconds: Wall time.
+        cpu_s: CPU time of the run's processes, in seconds.
         peaks: Largest resident size in MiB by kind of process: controller, worker, child.
     """
 
     seconds: float = 0.0
+    cpu_s: float = 0.0
     peaks: dict[str, float] = field(default_factory=dict)
 
 
@@ -101,6 +105,12 @@ def kind_of(pid: int, controller: int) -> str:
     return "worker"
 
 
+def cpu_of_children() -> float:
+    """Return the CPU time of all processes that were started here and have ended, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def run(root: Path, *args: str) -> Cost:
     """Run pytest once.
 
@@ -109,7 +119,7 @@ def run(root: Path, *args: str) -> Cost:
     """
     command = [sys.executable, "-m", "pytest", "-q", "--evals", "suites", "-p", "no:randomly", "-p", "no:cacheprovider"]
     out = Cost()
-    began = time.monotonic()
+    began, spent = time.monotonic(), cpu_of_children()
     with tempfile.TemporaryFile() as shown:
         process = subprocess.Popen([*command, *args, "--evals-output=out"], cwd=root, stdout=shown, stderr=shown)
         kinds: dict[int, str] = {}
@@ -120,7 +130,7 @@ def run(root: Path, *args: str) -> Cost:
                 kind = kinds[pid]
                 out.peaks[kind] = max(out.peaks.get(kind, 0.0), peak_of(pid))
             time.sleep(0.1)
-        out.seconds = time.monotonic() - began
+        out.seconds, out.cpu_s = time.monotonic() - began, cpu_of_children() - spent
         if process.returncode:
             shown.seek(0)
             raise RuntimeError(shown.read().decode(errors="replace")[-2000:])
@@ -137,7 +147,7 @@ def measure(count: int, kb: int, *args: str, batch: bool = False) -> tuple[Cost,
 def show(what: str, cost: Cost) -> None:
     """Print one run."""
     peaks = ", ".join(f"{kind} {peak:,.0f} MiB" for kind, peak in sorted(cost.peaks.items()))
-    print(f"{what:44} {cost.seconds:7.1f} s   {peaks}", flush=True)
+    print(f"{what:44} {cost.seconds:7.1f} s, CPU {cost.cpu_s:7.1f} s   {peaks}", flush=True)
 
 
 def main() -> int:
@@ -155,7 +165,7 @@ def main() -> int:
         show("and a batch grader over all of them", batched)
         more = batched.peaks["controller"] - plain.peaks["controller"]
         print(
-            f"  the batch grader: {batched.seconds - plain.seconds:.1f} s, {more:,.0f} MiB in the controller "
+            f"  the batch grader: CPU {batched.cpu_s - plain.cpu_s:.1f} s, {more:,.0f} MiB in the controller "
             f"({1024 * more / given.batch:.1f} KiB a sample), {batched.peaks['child']:,.0f} MiB in its child"
         )
     if given.only != "batch":
