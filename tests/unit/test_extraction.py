@@ -166,7 +166,7 @@ def test_number_and_labels_are_quick_on_long_texts(text: str) -> None:
     start = time.perf_counter()
     last_number(long)
     extract(long, type="label_set", labels=["positive", "negative", "a", "1", "aa"])
-    assert time.perf_counter() - start < 10
+    assert time.perf_counter() - start < 60
 
 
 LABELS = [
@@ -270,13 +270,13 @@ def test_a_pattern_that_would_run_for_ever_errs_in_seconds(kind: str, monkeypatc
         extract("a" * 60 + "b", type=kind, pattern="(a|aa)+$")
     assert caught.value.stage == "extract"
     assert caught.value.type_name == "TimeoutError"
-    assert time.perf_counter() - start < 10
+    assert time.perf_counter() - start < 60
 
 
 def test_a_sane_pattern_is_quick_on_a_long_output() -> None:
     start = time.perf_counter()
     assert extract("word 12 " * 600_000 + "Answer: 7", type="regex", pattern=r"Answer:\s*(\d+)") == "7"
-    assert time.perf_counter() - start < 10
+    assert time.perf_counter() - start < 60
 
 
 @pytest.mark.parametrize(
