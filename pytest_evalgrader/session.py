@@ -101,6 +101,7 @@ class EvalSession:
         self._gate_items: list[GateItem] = []
         self._verdicts: dict[GroupKey, list[GateVerdict]] = {}
         self._stopped = ""
+        self._failures = 0
         self._anything_ran = False
         self.run: dict[str, Any] | None = None
         self._session: pytest.Session | None = None
@@ -593,6 +594,9 @@ class EvalSession:
         text = report.__dict__.pop(RECORD_ATTRIBUTE, None)
         if text is not None:
             self._arrived(text, last=str(report.outcome) != "rerun")
+            self._failures += report.failed
+            if report.failed and self._failures > failures.SHOWN_WHOLE:
+                report.longrepr = failures.shortened(report.longrepr)
         elif report.when not in ("setup", "call", "teardown") and str(report.outcome) != "rerun":
             self._crashed(report.nodeid)
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pytest_evalgrader.records import SampleRecord
 
 WIDTH = 100
+SHOWN_WHOLE = 1_000
+"""Failing samples of a run that are shown whole; pytest keeps what is shown of each until the end."""
+
 _TOTAL_BYTES = 10_000
 _PROMPT_BYTES = 1_600
 _TARGET_BYTES = 600
@@ -94,6 +97,15 @@ def error_failure(record: SampleRecord) -> ExceptionChainRepr:
     opening = [one_line(f"Error in {stage} ({kind}): the sample has no score.", 200), *_wrapped(message)]
     crash = _crash(record.suite, f"{stage}: {kind}: {message}")
     return _failure(crash, [_plain(opening), *_source_entries(error, {}, "", "", ""), _plain(sample_lines(record))])
+
+
+def shortened(shown: Any) -> Any:
+    """Leave the message of a sample's failure, for those after the first `SHOWN_WHOLE` of a run."""
+    crash = shown.reprcrash if isinstance(shown, ExceptionChainRepr) else None
+    if crash is None:
+        return shown
+    rest = f"Only the first {SHOWN_WHOLE:,} failures are shown whole; the rest is in {PLACE} (--evals-output)."
+    return _failure(crash, [_plain([*_wrapped(crash.message), rest])])
 
 
 def gate_failure(verdict: GateVerdict, *, suite: str, task_id: str, model: str) -> ExceptionChainRepr:

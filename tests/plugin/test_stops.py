@@ -175,3 +175,14 @@ def test_autouse_fixtures_of_every_scope(each_mode: Bench) -> None:
     ran = each_mode.run(doc=suite(task(dataset=data, metrics=gate(1.0)), run={"models": ["house:m"]}))
     assert ran.code == 0, ran.text
     assert {sample["output_text"] for sample in ran.samples} == {"1"}
+
+
+def test_failures_beyond_the_first_many_are_short(each_mode: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_evalgrader.reporting.failures.SHOWN_WHOLE", 2)
+    bad = python("def grade(sample, item):\n    return 'bad'\n")
+    ran = each_mode.run(doc=suite(task(grader=bad)))
+    assert ran.code == 1
+    bodies = [case.find("failure").text or "" for case in ran.cases.values()]  # type: ignore[union-attr]
+    assert sorted("Work out" in body for body in bodies) == [False, False, True, True]
+    assert all("wrong_type" in body for body in bodies)
+    assert sum("Only the first 2 failures are shown whole" in body for body in bodies) == 2
