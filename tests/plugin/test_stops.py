@@ -177,8 +177,18 @@ def test_autouse_fixtures_of_every_scope(each_mode: Bench) -> None:
     assert {sample["output_text"] for sample in ran.samples} == {"1"}
 
 
-def test_failures_beyond_the_first_many_are_short(each_mode: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_evalgrader.reporting.failures.SHOWN_WHOLE", 2)
+def test_failures_beyond_the_first_many_are_short(each_mode: Bench) -> None:
+    each_mode.write(
+        "conftest.py",
+        """
+        from pytest_evalgrader.reporting import failures
+        USUAL = failures.SHOWN_WHOLE
+        def pytest_configure(config):
+            failures.SHOWN_WHOLE = 2
+        def pytest_unconfigure(config):
+            failures.SHOWN_WHOLE = USUAL
+        """,
+    )
     bad = python("def grade(sample, item):\n    return 'bad'\n")
     ran = each_mode.run(doc=suite(task(grader=bad)))
     assert ran.code == 1
@@ -186,3 +196,23 @@ def test_failures_beyond_the_first_many_are_short(each_mode: Bench, monkeypatch:
     assert sorted("Work out" in body for body in bodies) == [False, False, True, True]
     assert all("wrong_type" in body for body in bodies)
     assert sum("Only the first 2 failures are shown whole" in body for body in bodies) == 2
+
+
+def test_no_text_of_a_failed_sample_stays(bench: Bench) -> None:
+    # pytest-rerunfailures keeps the exceptions of failed items, and with them all their frames.
+    bench.write(
+        "conftest.py",
+        """
+        import gc
+        def pytest_sessionfinish():
+            gc.collect()
+            from pytest_evalgrader.records import SampleRecord
+            held = [each for each in gc.get_objects() if isinstance(each, SampleRecord)]
+            print("texts held:", sum(each.prompt is not None or each.dataset_row is not None for each in held))
+        """,
+    )
+    bad = python("def grade(sample, item):\n    return 'bad'\n")
+    broken = [{"question": "q", "gold": "1", "answer": None}, {"question": "q", "gold": "1", "answer": "1"}]
+    ran = bench.run("suites", "-s", doc=suite(task(grader=bad), task(id="errors", dataset={"rows": broken})))
+    assert ran.code == 1
+    assert "texts held: 0" in ran.text
