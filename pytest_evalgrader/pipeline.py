@@ -53,6 +53,15 @@ class Attempt:
     exception: BaseException | None = None
     scope: Any = None
     next_step: int = 0
+
+    def let_go(self) -> None:
+        """Drop the texts: who keeps the exception of an item (pytest-rerunfailures does) keeps its frames, and this."""
+        self.row, self.sample, self.item, self.messages = {}, {}, {}, None
+        self.outcomes, self.scope = [], None
+        record = self.record
+        record.dataset_row = record.prompt = record.target = record.output_text = record.extracted_output = None
+        record.judge, record.calls, record.printed = None, [], ""
+
     stage: Stage = "preprocess"
 
 

@@ -564,6 +564,8 @@ class EvalSession:
                 item.record_text = self._faulted_record(item, call)
             setattr(report, RECORD_ATTRIBUTE, item.record_text)
             item.record_text = None
+            if item.attempt is not None and not self.config.getoption("usepdb", False):
+                item.attempt.let_go()
             item.attempt = None
         return report
 

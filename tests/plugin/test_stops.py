@@ -213,6 +213,7 @@ def test_no_text_of_a_failed_sample_stays(bench: Bench) -> None:
     )
     bad = python("def grade(sample, item):\n    return 'bad'\n")
     broken = [{"question": "q", "gold": "1", "answer": None}, {"question": "q", "gold": "1", "answer": "1"}]
-    ran = bench.run("suites", "-s", doc=suite(task(grader=bad), task(id="errors", dataset={"rows": broken})))
+    doc = suite(task(grader=bad), task(id="errors", dataset={"rows": broken}))
+    ran = bench.run("suites", "-s", doc=doc, subprocess=True)
     assert ran.code == 1
     assert "texts held: 0" in ran.text
