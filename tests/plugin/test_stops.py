@@ -181,7 +181,9 @@ def test_failures_beyond_the_first_many_are_short(each_mode: Bench) -> None:
     each_mode.write(
         "conftest.py",
         """
-        from pytest_evalgrader.reporting import failures
+        import importlib
+        # The package may still hold the module of an earlier run in this process.
+        failures = importlib.import_module("pytest_evalgrader.reporting.failures")
         USUAL = failures.SHOWN_WHOLE
         def pytest_configure(config):
             failures.SHOWN_WHOLE = 2
