@@ -8,6 +8,11 @@ that the process had. On a machine that does other things, too, compare the CPU 
 `texts` runs samples whose rows hold a long text (it is in the row and in the prompt, so a record holds it twice) and as
 many with none, without workers and with `-n 2`; the ratio of the controller's peaks says what the texts cost: records
 go to a file as they arrive, and large datasets are read from one. Linux alone: sizes are read from /proc.
+
+Measured on two shared, busy cores (CPython 3.11, pytest 9.2): 50,000 samples, controller 465 MiB, about 8 KiB a sample,
+which is pytest's items and reports; with a batch grader that updates all of them 591 MiB, and 135 MiB in its child.
+100,000 samples with 5 KiB of text (a dataset of 494 MiB): controller 873 MiB; with `-n 2` 1,238 MiB, and 1,043 MiB in a
+worker. With 4,000 samples the texts cost the controller 1.00 times what none do, and 1.01 times with `-n 2`.
 """
 
 from __future__ import annotations
