@@ -13,7 +13,7 @@ from pytest_evalgrader.graders.calibration import Calibration, calibrate, pair_o
 from pytest_evalgrader.graders.outcome import Invalid, outside_of
 from pytest_evalgrader.graders.python import BatchOutcome
 from pytest_evalgrader.metrics import MetricValue, Observation, State, summarise
-from pytest_evalgrader.pipeline import batch_sample, scope_of
+from pytest_evalgrader.pipeline import batch_sample, ctx_of, scope_of
 from pytest_evalgrader.plan import Candidate, TaskPlan
 from pytest_evalgrader.records import SampleRecord
 from pytest_evalgrader.sandbox.host import Sandbox
@@ -155,9 +155,7 @@ class Group:
         """Whether batch graders were to run and have not ended."""
         return self.wants_batch and not self.batch.ran
 
-    def run_batch(
-        self, sandbox: Sandbox, gateway: Callable[[], Any], read: Callable[[int, int], str], run_id: str
-    ) -> None:
+    def run_batch(self, sandbox: Sandbox, gateway: Callable[[], Any], read: Callable[[int, int], str]) -> None:
         """Run the batch graders over the group; several of them one after the other, each on the same samples."""
         state = self.batch
         task = self.task
@@ -176,11 +174,7 @@ class Group:
             if grader.model_access:
                 if scope is None:
                     scope = scope_of(gateway(), task, self.candidate.name, "batch", 1)
-                calls = scope.ctx(
-                    judge_model=task.judge_model,
-                    embedding_model=task.embedding_model,
-                    max_calls=grader.max_model_calls,
-                )
+                calls = ctx_of(scope, task, grader)
             try:
                 seed = f"{task.id}/{self.candidate.name}"
                 outcome = grader.grade_batch(sandbox, samples, seed, calls, size)
@@ -273,6 +267,16 @@ class Group:
 
     # -- metrics ------------------------------------------------------------------------------------------------
 
+    @property
+    def errors(self) -> int:
+        """Records whose outcome is error."""
+        return sum(brief.outcome == "error" for brief in self.briefs.values())
+
+    @property
+    def invalid(self) -> int:
+        """Records with an invalid result."""
+        return sum(brief.invalid for brief in self.briefs.values())
+
     def counts(self, stopped: str = "") -> GroupCounts:
         """Say what became of the samples."""
         task = self.task
@@ -281,8 +285,8 @@ class Group:
             planned=self.planned,
             selected=self.planned if self.selected is None else len(self.selected),
             recorded=len(self.briefs),
-            errors=sum(brief.outcome == "error" for brief in self.briefs.values()),
-            invalid=sum(brief.invalid for brief in self.briefs.values()),
+            errors=self.errors,
+            invalid=self.invalid,
             rows=task.count,
             rows_total=task.loaded,
             allow_errors=float(task.spec.allow_errors),
@@ -319,7 +323,6 @@ class Group:
 
     def _value(self, key: str, spec: MetricSpec) -> MetricValue:
         task = self.task
-        errors = sum(brief.outcome == "error" for brief in self.briefs.values())
         batch: Mapping[str, float | None] = self.batch.outcome.metrics
         given = self.batch.given
         if key in task.calibrated:
@@ -332,8 +335,8 @@ class Group:
                 aggregation=spec.aggregation,
                 higher_is_better=spec.higher_is_better,
                 n=given,
-                invalid=sum(brief.invalid for brief in self.briefs.values()),
-                errors=errors,
+                invalid=self.invalid,
+                errors=self.errors,
                 total=self.planned,
             )
             return replace(value, batch=key not in task.calibrated)

@@ -12,6 +12,7 @@ import pytest
 from _pytest.fixtures import TopRequest
 
 from pytest_evalgrader.errors import SuiteError
+from pytest_evalgrader.gates import GateVerdict
 from pytest_evalgrader.plan import Candidate, SuitePlan, TaskPlan
 from pytest_evalgrader.reporting.failures import collection_failure
 from pytest_evalgrader.suite.loading import shown_path
@@ -105,7 +106,11 @@ class SuiteFile(pytest.File):
             self.warn(pytest.PytestWarning(text))
         self.add_tags(plan)
         for task in plan.tasks:
-            yield TaskNode.from_parent(self, name=task.id, nodeid=f"{self.nodeid}::{encode(task.id)}", task=task)
+            yield self.task_node(task)
+
+    def task_node(self, task: TaskPlan) -> TaskNode:
+        """Make the node of one of its tasks."""
+        return TaskNode.from_parent(self, name=task.id, nodeid=f"{self.nodeid}::{encode(task.id)}", task=task)
 
     def add_tags(self, plan: SuitePlan) -> None:
         """Register the tags as markers, so that `--strict-markers` accepts them."""
@@ -231,6 +236,7 @@ class GateItem(pytest.Item):
         super().__init__(**kwargs)
         self.candidate = candidate
         self.metric = metric
+        self.verdict: GateVerdict | None = None  # once it was judged
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -253,7 +259,8 @@ class GateItem(pytest.Item):
 
 def outer_timeout(task: TaskPlan) -> float:
     """Bound an item of a task, in seconds, above everything that it may wait for by itself."""
-    total = 60.0 + task.preprocess_timeout_s * (2 + (task.spec.fewshot.count if task.spec.fewshot else 0))
+    per_row = 120.0 if task.preprocessor is None else task.preprocessor.timeout_s
+    total = 60.0 + per_row * (2 + (task.spec.fewshot.count if task.spec.fewshot else 0))
     generation = task.generation
     attempts = 1 + int(generation.get("max_retries") or 6) + int(generation.get("max_empty_retries") or 0)
     per_call = float(generation.get("timeout_seconds") or 600.0)

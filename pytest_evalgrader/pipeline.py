@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import threading
 import time
 from collections import deque
@@ -19,8 +18,8 @@ from pytest_evalgrader.gates import sample_reaches
 from pytest_evalgrader.gateway.reasoning import cut_at_stop, split_reasoning
 from pytest_evalgrader.graders.custom import CustomGrader
 from pytest_evalgrader.graders.outcome import GradeOutcome, check_ranges, check_repeats, zeros
-from pytest_evalgrader.graders.python import PythonGrader
-from pytest_evalgrader.plan import Candidate, TaskPlan, transform_row
+from pytest_evalgrader.graders.python import PythonBatchGrader, PythonGrader
+from pytest_evalgrader.plan import Candidate, TaskPlan
 from pytest_evalgrader.records import SampleRecord
 from pytest_evalgrader.sandbox.host import Sandbox
 
@@ -53,6 +52,7 @@ class Attempt:
     exception: BaseException | None = None
     scope: Any = None
     next_step: int = 0
+    stage: Stage = "preprocess"
 
     def let_go(self) -> None:
         """Drop the texts: who keeps the exception of an item (pytest-rerunfailures does) keeps its frames, and this."""
@@ -61,8 +61,6 @@ class Attempt:
         record = self.record
         record.dataset_row = record.prompt = record.target = record.output_text = record.extracted_output = None
         record.judge, record.calls, record.printed = None, [], ""
-
-    stage: Stage = "preprocess"
 
 
 class Pipeline:
@@ -118,12 +116,14 @@ class Pipeline:
         )
 
     def advance(self, attempt: Attempt, *, ahead: bool) -> None:
-        """Run the steps of a sample in order.
+        """Run the steps of a sample in order, from the first that did not run; nothing where the sample is complete.
 
         Args:
             ahead: Stop before the first step that has to run in the worker's main thread.
         """
         record = attempt.record
+        if record.completed_at is not None:
+            return
         if record.started_at is None:
             record.started_at = time.time()
         steps = self._steps(attempt)
@@ -171,7 +171,7 @@ class Pipeline:
         if task.prompt is not None:
             prompt = task.prompt.render(context)
             if task.fewshot is not None:
-                own = task.row_program is not None and task.fewshot.own_dataset
+                own = task.preprocessor is not None and task.fewshot.own_dataset
                 fetch = (lambda i: self.row_of(task, i, task.rows[i])) if own else None
                 prompt = task.fewshot.prefix(record.sample_index, fetch) + prompt
             record.prompt = prompt
@@ -184,16 +184,9 @@ class Pipeline:
 
     def row_of(self, task: TaskPlan, index: int, row: dict[str, Any]) -> dict[str, Any]:
         """Return the row after a row preprocessor; without one, the row itself."""
-        if task.row_program is None:
+        if task.preprocessor is None:
             return row
-        return transform_row(
-            self.sandbox,
-            task.row_program,
-            row,
-            task.ids[index],
-            task.preprocess_timeout_s,
-            task.preprocess_memory_mb,
-        )
+        return task.preprocessor.row(self.sandbox, row, task.ids[index])
 
     def _check_row(self, attempt: Attempt, grader: Any) -> None:
         # What the server says of itself belongs to no sample: a scope of its own, so that recordings agree.
@@ -304,14 +297,7 @@ class Pipeline:
 
     def _grade(self, attempt: Attempt, grader: Any) -> None:
         if isinstance(grader, PythonGrader):
-            calls = None
-            if grader.model_access:
-                task = attempt.task
-                calls = self._scope(attempt).ctx(
-                    judge_model=task.judge_model,
-                    embedding_model=task.embedding_model,
-                    max_calls=grader.max_model_calls,
-                )
+            calls = ctx_of(self._scope(attempt), attempt.task, grader) if grader.model_access else None
             outcome = grader.grade(self.sandbox, attempt.sample, attempt.item, calls)
         elif isinstance(grader, CustomGrader):
             outcome = grader.grade(dict(attempt.sample), dict(attempt.item))
@@ -400,6 +386,13 @@ def scope_of(gateway: Any, task: TaskPlan, model: str, sample_id: str, epoch: in
     )
 
 
+def ctx_of(scope: Any, task: TaskPlan, grader: PythonGrader | PythonBatchGrader) -> Any:
+    """Return what answers the `ctx` helpers of one run of a grader with model access."""
+    return scope.ctx(
+        judge_model=task.judge_model, embedding_model=task.embedding_model, max_calls=grader.max_model_calls
+    )
+
+
 def prompt_of(messages: list[Any]) -> str:
     """Show a conversation as text: a single user turn as it is, else each turn behind its role."""
 
@@ -432,11 +425,6 @@ def batch_sample(record: SampleRecord) -> dict[str, Any]:
         "scores": record.scores,
         "judge": record.judge,
     }
-
-
-def json_size(value: Any) -> int:
-    """Return the size of a value as ASCII JSON, in bytes."""
-    return len(json.dumps(value))
 
 
 class _ApplicationLoop:

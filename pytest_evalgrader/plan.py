@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +39,6 @@ from pytest_evalgrader.suite.manifest import (
     TaskSpec,
 )
 from pytest_evalgrader.suite.wording import did_you_mean
-
-PREPROCESS_MEMORY_MB = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Candidate:
 Grader = Any  # PythonGrader | CustomGrader | BinaryJudge | PrebuiltJudge | ExternalEndpoint
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TaskPlan:
     """One task, ready to run.
 
@@ -120,9 +121,7 @@ class TaskPlan:
     recording: Path
     graders: tuple[Grader, ...] = ()
     batch_graders: tuple[PythonBatchGrader, ...] = ()
-    row_program: Program | None = None
-    preprocess_timeout_s: float = 120.0
-    preprocess_memory_mb: int = PREPROCESS_MEMORY_MB
+    preprocessor: Preprocessor | None = None
     prompt: Template | None = None
     target: Template | None = None
     fewshot: FewShot | None = None
@@ -144,7 +143,7 @@ class TaskPlan:
     def programs(self) -> list[Program]:
         """The programs that samples of the task run."""
         own = [grader.program for grader in self.graders if isinstance(grader, PythonGrader)]
-        return own if self.row_program is None else [self.row_program, *own]
+        return own if self.preprocessor is None else [self.preprocessor.program, *own]
 
     @property
     def loaded(self) -> int:
@@ -242,6 +241,9 @@ class _TaskBuilder:
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.place = f"tasks[{index}]"
+        self.row_preprocessor: Preprocessor | None = None
+        self.made: list[dict[str, Any]] = []  # by the row preprocessor, from the rows before `looked_at`
+        self.looked_at = 0
 
     def where(self, below: str = "") -> str:
         return f"{self.loaded.relpath}: {self.place}{below}"
@@ -259,6 +261,8 @@ class _TaskBuilder:
     def build(self) -> TaskPlan | None:
         spec, options = self.spec, self.options
         run = self.loaded.spec.run
+        if spec.preprocess is not None and spec.preprocess.contract == "row":
+            self.row_preprocessor = self.attempt(self.preprocessor, spec.preprocess, "transform")
         rows = self.attempt(self.load_rows)
         ids: list[str] = []
         if rows is not None:
@@ -300,15 +304,18 @@ class _TaskBuilder:
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
-    def load_rows(self) -> Rows:
-        spec: DatasetSpec = self.spec.dataset
-        rows = load_rows(
+    def dataset(self, spec: DatasetSpec, below: str) -> Rows:
+        """Load the rows of the task's or of few-shot's dataset."""
+        return load_rows(
             spec,
             resolve=self.loaded.resolve,
             rootdir=self.options.rootdir,
-            where=self.where(".dataset"),
+            where=self.where(below),
             base=self.loaded.path.parent,
         )
+
+    def load_rows(self) -> Rows:
+        rows = self.dataset(self.spec.dataset, ".dataset")
         if not len(rows):
             raise SuiteError(
                 [Problem(self.where(".dataset"), "the dataset has no rows; an eval over nothing cannot pass.")]
@@ -322,51 +329,39 @@ class _TaskBuilder:
         source = self.loaded.source_of(spec, place)
         return Program(source=source.text, filename=source.filename, functions=functions)
 
-    def preprocess_batch(self, rows: Rows, pre: PreprocessSpec) -> Rows:
-        place = f"{self.place}.preprocess"
-        program = self.program(pre, place, ("transform_batch",))
+    def preprocessor(self, spec: PreprocessSpec, function: str) -> Preprocessor:
+        """Load a preprocessor.
+
+        Raises:
+            SuiteError: It does not compile, or lacks the function.
+        """
+        program = self.program(spec, f"{self.place}.preprocess", (function,))
         problems = self.sandbox.check(program)
         if problems:
             raise SuiteError(problems)
+        return Preprocessor(program, spec.timeout_seconds, spec.memory_mb)
+
+    def preprocess_batch(self, rows: Rows, spec: PreprocessSpec) -> Rows:
+        where = self.where(".preprocess")
+
+        def problem(message: str) -> SuiteError:
+            return SuiteError([Problem(where, message)])
+
+        preprocessor = self.preprocessor(spec, "transform_batch")
         given = list(rows)
-        size = sum(len(json.dumps(row)) for row in given)
-        result = self.sandbox.run(
-            program,
-            "transform_batch",
-            [given],
-            shape="rows",
-            timeout_s=pre.timeout_seconds,
-            memory_mb=pre.memory_mb + 24 * size // MIB,
-            seed=self.spec.id,
-            calls=None,
-            max_result_bytes=16 * MIB + 8 * size,
-        )
-        self.sandbox.retire(program)
-        if result.status == "interrupted":
-            raise KeyboardInterrupt
-        value = preprocessed(
-            result, f"{self.where('.preprocess')}: transform_batch", list, pre.timeout_seconds, pre.memory_mb
-        )
-        if not value:
-            raise SuiteError(
-                [
-                    Problem(
-                        self.where(".preprocess"),
-                        f"transform_batch dropped all {len(given)} rows; nothing is left to ask.",
-                    )
-                ]
-            )
-        for n, row in enumerate(value):
+        try:
+            made = preprocessor.rows(self.sandbox, given, self.spec.id)
+        except SuiteError as error:
+            raise problem(error.problems[0].message) from None
+        finally:
+            self.sandbox.retire(preprocessor.program)
+        if not made:
+            raise problem(f"transform_batch dropped all {len(given)} rows; nothing is left to ask.")
+        for n, row in enumerate(made):
             if not isinstance(row, dict):
-                raise SuiteError(
-                    [
-                        Problem(
-                            self.where(".preprocess"),
-                            f"transform_batch returned {type(row).__name__} as row {n}; every row must be an object.",
-                        )
-                    ]
-                )
-        return Rows.from_list(value, where=f"{self.where('.preprocess')} row")
+                kind = type(row).__name__
+                raise problem(f"transform_batch returned {kind} as row {n}; every row must be an object.")
+        return Rows.from_list(made, where=f"{where} row")
 
     # -- candidates ---------------------------------------------------------------------------------------------
 
@@ -434,38 +429,34 @@ class _TaskBuilder:
     def rows_to_look_at(self, rows: Rows) -> Iterator[dict[str, Any]]:
         """Rows as loaded and, with a row preprocessor, as it returns them (lazily: the first that fits ends it)."""
         yield from rows
-        pre = self.spec.preprocess
-        if pre is not None and pre.contract == "row":
-            program = self.attempt(self.program, pre, f"{self.place}.preprocess", ("transform",))
-            if program is None or self.sandbox.check(program):
+        yield from self.preprocessed(rows)
+
+    def preprocessed(self, rows: Rows) -> Iterator[dict[str, Any]]:
+        """Rows as the row preprocessor returns them, each made once; those that it fails on are left out."""
+        if self.row_preprocessor is None:
+            return
+        for n in count():
+            while n == len(self.made) and self.looked_at < len(rows):
+                index = self.looked_at
+                self.looked_at += 1
+                with suppress(SampleError):  # an error of that sample, when it runs
+                    self.made.append(self.row_preprocessor.row(self.sandbox, rows[index], str(index)))
+            if n == len(self.made):
                 return
-            for index in range(len(rows)):
-                try:
-                    yield transform_row(
-                        self.sandbox, program, rows[index], str(index), pre.timeout_seconds, pre.memory_mb
-                    )
-                except SampleError:
-                    continue
+            yield self.made[n]
 
     def processed(self, rows: Rows) -> Any:
         """Return the rows as a grader will see them: after a row preprocessor, where there is one."""
         pre = self.spec.preprocess
         if pre is None or pre.contract != "row":
             return rows
-        return _Processed(list(self.rows_to_look_at(rows))[len(rows) :])
+        return _Processed(self.preprocessed(rows))
 
     # -- templates ----------------------------------------------------------------------------------------------
 
     def templates(self, task: TaskPlan, rows: Rows | None) -> None:
         spec = self.spec
-        if spec.preprocess is not None and spec.preprocess.contract == "row":
-            pre = spec.preprocess
-            program = self.attempt(self.program, pre, f"{self.place}.preprocess", ("transform",))
-            if program is not None:
-                self.problems += self.sandbox.check(program)
-                task.row_program = program
-                task.preprocess_timeout_s = pre.timeout_seconds
-                task.preprocess_memory_mb = pre.memory_mb
+        task.preprocessor = self.row_preprocessor
         extra = {} if spec.choices is None else {"choices": spec.choices}
         templates = []
         for name in ("prompt_template", "target_template"):
@@ -494,15 +485,7 @@ class _TaskBuilder:
             task.fewshot = self.attempt(self.few_shot, spec.fewshot, rows)
 
     def few_shot(self, spec: FewShotSpec, rows: Rows) -> FewShot:
-        own = None
-        if spec.dataset is not None:
-            own = load_rows(
-                spec.dataset,
-                resolve=self.loaded.resolve,
-                rootdir=self.options.rootdir,
-                where=self.where(".fewshot.dataset"),
-                base=self.loaded.path.parent,
-            )
+        own = None if spec.dataset is None else self.dataset(spec.dataset, ".fewshot.dataset")
         return FewShot(
             spec,
             rows=own if own is not None else rows,
@@ -654,64 +637,86 @@ class _Lazy:
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    import inspect
-
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def transform_row(
-    sandbox: Sandbox, program: Program, row: dict[str, Any], seed: str, timeout_s: float, memory_mb: int
-) -> dict[str, Any]:
-    """Run a row preprocessor on one row.
+@dataclass(frozen=True, slots=True)
+class Preprocessor:
+    """A preprocessor's program and its limits.
 
-    Raises:
-        SampleError: At stage preprocess.
+    Args:
+        timeout_s: Wall time of one run.
+        memory_mb: Address space beyond the interpreter's own; what the input needs comes on top.
     """
-    size = len(json.dumps(row))
-    result = sandbox.run(
-        program,
-        "transform",
-        [row],
-        shape="row",
-        timeout_s=timeout_s,
-        memory_mb=memory_mb + 24 * size // MIB,
-        seed=seed,
-        calls=None,
-        max_result_bytes=16 * MIB + 8 * size,
-    )
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
-    try:
-        value: dict[str, Any] = preprocessed(result, "transform", dict, timeout_s, memory_mb)
-    except SuiteError as error:
-        name = result.error["type"] if result.error else "PreprocessError"
-        raise SampleError("preprocess", error.problems[0].message, str(name)) from None
-    return value
+
+    program: Program
+    timeout_s: float
+    memory_mb: int
+
+    def row(self, sandbox: Sandbox, row: dict[str, Any], seed: str) -> dict[str, Any]:
+        """Run `transform` on one row.
+
+        Raises:
+            SampleError: At stage preprocess.
+        """
+        try:
+            value: dict[str, Any] = self._run(sandbox, "transform", row, "row", seed, len(json.dumps(row)), dict)
+        except _PreprocessFault as fault:
+            raise SampleError("preprocess", str(fault), fault.type_name) from None
+        return value
+
+    def rows(self, sandbox: Sandbox, rows: list[dict[str, Any]], seed: str) -> list[Any]:
+        """Run `transform_batch` on all rows.
+
+        Raises:
+            SuiteError: It failed, or returned no list; the place is left to the caller.
+        """
+        size = sum(len(json.dumps(row)) for row in rows)
+        try:
+            value: list[Any] = self._run(sandbox, "transform_batch", rows, "rows", seed, size, list)
+        except _PreprocessFault as fault:
+            raise SuiteError([Problem("", str(fault))]) from None
+        return value
+
+    def _run(self, sandbox: Sandbox, name: str, given: Any, shape: Any, seed: str, size: int, kind: type) -> Any:
+        result = sandbox.run(
+            self.program,
+            name,
+            [given],
+            shape=shape,
+            timeout_s=self.timeout_s,
+            memory_mb=self.memory_mb + 24 * size // MIB,
+            seed=seed,
+            calls=None,
+            max_result_bytes=16 * MIB + 8 * size,
+        )
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
+        if result.status == "returned":
+            reduced = result.value or {}
+            value, problem = reduced.get("value"), reduced.get("problem")
+            if problem is None and isinstance(value, kind):
+                return value
+            expected = "an object (the row)" if kind is dict else "a list of objects (the rows)"
+            got = problem or f"it returned {reduced.get('type', type(value).__name__)}"
+            raise _PreprocessFault(f"{name}: {got}; expected {expected}.")
+        if result.status == "raised":
+            error: Mapping[str, Any] = result.error or {}
+            frames: Sequence[Mapping[str, Any]] = error.get("traceback") or ()
+            at = f" at {frames[-1]['file']}:{frames[-1]['line']}" if frames else ""
+            said = f"{name} raised {error.get('type')}: {error.get('message')}{at}"
+            raise _PreprocessFault(said, str(error.get("type", "PreprocessError")))
+        words = {
+            "timeout": f"reached timeout_seconds={self.timeout_s:g} and was stopped",
+            "memory": f"needed more than memory_mb={self.memory_mb} and was stopped",
+            "too_large": "returned more than fits (its result is bounded by 8 times its input plus 16 MiB)",
+        }
+        raise _PreprocessFault(f"{name} {words.get(result.status, 'ended its process without a result')}.")
 
 
-def preprocessed(result: Any, what: str, kind: type, timeout_s: float, memory_mb: int) -> Any:
-    """Take the value of a preprocessor's run.
+class _PreprocessFault(Exception):
+    """What a preprocessor did wrong, in words."""
 
-    Raises:
-        SuiteError: It failed, or returned something else than `kind`.
-    """
-    where, _, name = what.rpartition(": ")
-    if result.status == "returned":
-        value = (result.value or {}).get("value")
-        problem = (result.value or {}).get("problem")
-        if problem is None and isinstance(value, kind):
-            return value
-        expected = "an object (the row)" if kind is dict else "a list of objects (the rows)"
-        got = problem or f"it returned {(result.value or {}).get('type', type(value).__name__)}"
-        raise SuiteError([Problem(where, f"{name}: {got}; expected {expected}.")])
-    if result.status == "raised":
-        error: Mapping[str, Any] = result.error or {}
-        frames: Sequence[Mapping[str, Any]] = error.get("traceback") or ()
-        at = f" at {frames[-1]['file']}:{frames[-1]['line']}" if frames else ""
-        raise SuiteError([Problem(where, f"{name} raised {error.get('type')}: {error.get('message')}{at}")])
-    words = {
-        "timeout": f"reached timeout_seconds={timeout_s:g} and was stopped",
-        "memory": f"needed more than memory_mb={memory_mb} and was stopped",
-        "too_large": "returned more than fits (its result is bounded by 8 times its input plus 16 MiB)",
-    }
-    raise SuiteError([Problem(where, f"{name} {words.get(result.status, 'ended its process without a result')}.")])
+    def __init__(self, message: str, type_name: str = "PreprocessError") -> None:
+        super().__init__(message)
+        self.type_name = type_name

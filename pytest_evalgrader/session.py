@@ -8,7 +8,7 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pytest_evalgrader.gates import GateVerdict
 from pytest_evalgrader.gateway.providers import load_providers
 from pytest_evalgrader.options import DEFAULT_CONCURRENCY, Settings, read_settings
 from pytest_evalgrader.pipeline import Attempt, Lookahead, Pipeline
-from pytest_evalgrader.plan import PlanOptions, SuitePlan, TaskPlan, load_plan
+from pytest_evalgrader.plan import Candidate, PlanOptions, SuitePlan, TaskPlan, load_plan
 from pytest_evalgrader.records import SampleRecord
 from pytest_evalgrader.reporting import failures, junit, terminal
 from pytest_evalgrader.reporting.files import RunWriter
@@ -99,7 +99,6 @@ class EvalSession:
         self.writer: RunWriter | None = None
         self._selected: list[str] | None = None
         self._gate_items: list[GateItem] = []
-        self._verdicts: dict[GroupKey, list[GateVerdict]] = {}
         self._stopped = ""
         self._failures = 0
         self._anything_ran = False
@@ -290,8 +289,8 @@ class EvalSession:
         brought: list[SampleItem] = []
         wanted = {(id(gate.parent), gate.candidate.name): gate.parent for gate in gates}
         nodes.update({id(gate.parent): gate.parent for gate in gates})
-        failed_batches = self._failed_batches(items) if last_failed else {}
-        wanted.update(failed_batches)
+        if last_failed:
+            wanted.update(self._failed_batches())
         for (node_id, model), node in wanted.items():
             chosen = present.get((node_id, model), set())
             if not chosen or last_failed:
@@ -318,7 +317,7 @@ class EvalSession:
         if any(self.pipeline.runs_ahead(item.parent.task, item.candidate) for item in tasks.values()):
             self.gateway().warm()
 
-    def _failed_batches(self, items: list[pytest.Item]) -> dict[tuple[int, str], TaskNode]:
+    def _failed_batches(self) -> dict[tuple[int, str], TaskNode]:
         """Find the groups whose own batch item failed last time: it is made during a run, so `--lf` cannot see it."""
         plugin = self.config.pluginmanager.get_plugin("lfplugin")
         failed = {str(node_id) for node_id in getattr(plugin, "lastfailed", ())}
@@ -351,11 +350,21 @@ class EvalSession:
         for node_id, node in nodes.items():
             for candidate in node.task.candidates:
                 keys = chosen.get(node_id, {}).get(candidate.name, set())
-                gated = any(g.parent is node and g.candidate.name == candidate.name for g in gates)
-                if keys or gated:
-                    whole = len(keys) == node.task.count * node.task.epochs
-                    group = Group(node.task, candidate, None if whole else frozenset(keys))
-                    self.groups[group.key] = group
+                self._add_group(node.task, candidate, keys, [gate for gate in gates if gate.parent is node])
+
+    def _add_group(
+        self, task: TaskPlan, candidate: Candidate, keys: Collection[tuple[int, int]], gates: list[GateItem]
+    ) -> None:
+        """Keep a group of which a sample or a gate was selected.
+
+        Args:
+            keys: Its selected samples.
+            gates: The task's selected gates.
+        """
+        if keys or any(gate.candidate.name == candidate.name for gate in gates):
+            whole = len(keys) == task.count * task.epochs
+            group = Group(task, candidate, None if whole else frozenset(keys))
+            self.groups[group.key] = group
 
     @pytest.hookimpl(trylast=True)
     def pytest_report_collectionfinish(self) -> list[str]:
@@ -418,16 +427,13 @@ class EvalSession:
             file.add_tags(plan)
             for task in plan.tasks:
                 head = f"{encode(task.id)}::"
-                node = TaskNode.from_parent(file, name=task.id, nodeid=f"{file.nodeid}::{encode(task.id)}", task=task)
+                node = file.task_node(task)
                 node.make_gates()
                 gates = [gate for gate in node.gates if head + gate.name in names]
+                named = sample_names(task)
                 for candidate in task.candidates:
-                    own = sample_names(task)[candidate.name]
-                    keys = [key for key, name in zip(task.sample_keys(), own, strict=True) if head + name in names]
-                    gated = [gate for gate in gates if gate.candidate.name == candidate.name]
-                    if keys or gated:
-                        group = Group(task, candidate, None if len(keys) == len(own) else frozenset(keys))
-                        self.groups[group.key] = group
+                    own = zip(task.sample_keys(), named[candidate.name], strict=True)
+                    self._add_group(task, candidate, [key for key, name in own if head + name in names], gates)
                 self._gate_items += gates
 
     def _path_of(self, relpath: str) -> Path:
@@ -644,7 +650,7 @@ class EvalSession:
         def work() -> None:
             assert self.writer is not None
             try:
-                group.run_batch(self.sandbox, self.gateway, self.writer.read, self.run_id)
+                group.run_batch(self.sandbox, self.gateway, self.writer.read)
             except BaseException as error:  # noqa: BLE001 - shown at the group's gates
                 group.batch.crash = error
                 group.batch.ran = True
@@ -729,10 +735,7 @@ class EvalSession:
         hook.pytest_runtest_logfinish(nodeid=gate.nodeid, location=gate.location)
 
     def _run_batch_item(self, group: Group, session: pytest.Session) -> None:
-        file = SuiteFile.at(session, self._path_of(group.task.suite))
-        node = TaskNode.from_parent(
-            file, name=group.task.id, nodeid=f"{file.nodeid}::{encode(group.task.id)}", task=group.task
-        )
+        node = SuiteFile.at(session, self._path_of(group.task.suite)).task_node(group.task)
         name = f"batch[{encode(group.candidate.name)}]"
         item = GateItem.from_parent(
             node, name=name, nodeid=f"{node.nodeid}::{name}", candidate=group.candidate, metric=None
@@ -752,8 +755,7 @@ class EvalSession:
             gate.add_report_section("call", "stdout", safe(group.batch.outcome.printed, VALUE_BYTES))
         if gate.metric is None:
             raise GateFault(group.batch_problem)
-        verdict = group.verdict(gate.metric, self._stopped)
-        self._verdicts.setdefault(group.key, []).append(verdict)
+        verdict = gate.verdict = group.verdict(gate.metric, self._stopped)
         gate.user_properties += junit.gate_properties(verdict, task_id=group.task.id, model=group.candidate.name)
         if verdict.outcome == "skipped":
             raise pytest.skip.Exception(one_line(verdict.reason, 500), _use_item_location=True)
@@ -766,10 +768,7 @@ class EvalSession:
             return None
         group = self.groups[gate.group]
         suite, task_id, model = group.key
-        verdict = next(
-            (v for v in self._verdicts.get(group.key, []) if gate.metric is not None and v.metric == gate.metric.id),
-            None,
-        )
+        verdict = gate.verdict
         if group.batch_problem and (group.batch_invalid is not None or verdict is None):
             invalid = group.batch_invalid
             shown = (
@@ -797,12 +796,7 @@ class EvalSession:
         plugin = self.config.pluginmanager.get_plugin("lfplugin")
         if plugin is None or not hasattr(plugin, "lastfailed"):
             return
-        skipped = {
-            gate.nodeid
-            for gate in self._gate_items
-            for verdict in self._verdicts.get(gate.group, [])
-            if gate.metric is not None and verdict.metric == gate.metric.id and verdict.outcome == "skipped"
-        }
+        skipped = {gate.nodeid for gate in self._gate_items if gate.verdict and gate.verdict.outcome == "skipped"}
         for node_id, value in before.items():
             if str(node_id) in skipped:
                 plugin.lastfailed[node_id] = value
@@ -829,6 +823,10 @@ class EvalSession:
                     "digest": plan.loaded.digest,
                     "tasks": {task.id: task.digests for task in plan.tasks},
                 }
+        verdicts: dict[GroupKey, list[GateVerdict]] = {}
+        for gate in self._gate_items:
+            if gate.verdict is not None:
+                verdicts.setdefault(gate.group, []).append(gate.verdict)
         for group in groups:
             self._count_calls(group.batch.calls)
         return {
@@ -848,7 +846,7 @@ class EvalSession:
             "sandbox": {"mode": self.settings.sandbox, "layers": list(self.layers)},
             "suites": suites,
             "usage": self._usage,
-            "groups": [group.to_dict(self._verdicts.get(group.key, [])) for group in groups],
+            "groups": [group.to_dict(verdicts.get(group.key, [])) for group in groups],
         }
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

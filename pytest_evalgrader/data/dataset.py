@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from pytest_evalgrader.data.spool import SPOOL_BYTES, Spool
 from pytest_evalgrader.errors import Problem, SuiteError
-from pytest_evalgrader.suite.jsontext import MAX_DEPTH, MAX_DIGITS
+from pytest_evalgrader.suite.jsontext import MAX_DEPTH, MAX_DIGITS, too_deep
 from pytest_evalgrader.suite.wording import describe, did_you_mean, quote
 
 if TYPE_CHECKING:
@@ -369,16 +369,6 @@ def _int(literal: str) -> int:
 _STRICT = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_float, parse_int=_int)
 
 
-def _too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [v for v in level if isinstance(v, (dict, list))]
-        if not level:
-            return False
-        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
-    return True
-
-
 def _strict_row(line: bytes) -> dict[str, Any]:
     try:
         row = _STRICT.decode(line.decode("utf-8"))
@@ -395,7 +385,7 @@ def _strict_row(line: bytes) -> dict[str, Any]:
         raise _RowError(_TOO_DEEP) from None
     if not isinstance(row, dict):
         raise _RowError(f"a row must be an object, found {describe(row)}.")
-    if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _too_deep(row):
+    if line.count(b"[") + line.count(b"{") > MAX_DEPTH and too_deep(row):
         raise _RowError(_TOO_DEEP)
     return row
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_evalgrader.graders.outcome import GradeOutcome, Invalid, Reason, outcome_of
 from pytest_evalgrader.sandbox.host import Program, RunResult, Sandbox
@@ -15,27 +15,18 @@ SAMPLE_RESULT_BYTES = 16 * MIB
 Calls = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
-class PythonSpec(Protocol):
-    """What this module needs of a manifest's Python grader."""
-
-    metric_id: str
-    timeout_seconds: float
-    max_model_calls: int
-    memory_mb: int
-
-
 @dataclass(frozen=True, slots=True)
-class PythonGrader:
-    """A Python grader that scores one sample.
+class SandboxedGrader:
+    """What every Python grader is made of.
 
     Args:
         program: The source, its name for people, and the function it must have.
         place: Where the manifest holds it, such as `tasks[2].grader`.
         metric_id: Under which a single number is stored.
-        timeout_s: Wall time of one sample, model calls included, waiting for a place in the queue not.
+        timeout_s: Wall time of one run, model calls included, waiting for a place in the queue not.
         memory_mb: Address space beyond the interpreter's own.
         model_access: Whether `ctx` may call models.
-        max_model_calls: Calls of one sample.
+        max_model_calls: Calls of one run.
     """
 
     program: Program
@@ -45,6 +36,11 @@ class PythonGrader:
     memory_mb: int
     model_access: bool
     max_model_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class PythonGrader(SandboxedGrader):
+    """A Python grader that scores one sample."""
 
     @property
     def score_ids(self) -> tuple[str, ...]:
@@ -138,16 +134,8 @@ class BatchOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class PythonBatchGrader:
-    """A Python grader that scores a whole group at once; arguments as for `PythonGrader`."""
-
-    program: Program
-    place: str
-    metric_id: str
-    timeout_s: float
-    memory_mb: int
-    model_access: bool
-    max_model_calls: int
+class PythonBatchGrader(SandboxedGrader):
+    """A Python grader that scores a whole group at once."""
 
     def grade_batch(
         self, sandbox: Sandbox, samples: Sequence[dict[str, Any]], seed: str, calls: Calls | None, input_bytes: int

@@ -79,7 +79,7 @@ def _read(text: str) -> Any:
     except _Suspect:
         json.loads(text, parse_int=str)  # the scan needs a document that is otherwise well-formed
         raise
-    if _too_deep(document):
+    if too_deep(document):
         raise RecursionError
     return document
 
@@ -108,7 +108,8 @@ def _int(literal: str) -> int:
     return int(literal)
 
 
-def _too_deep(document: Any) -> bool:
+def too_deep(document: Any) -> bool:
+    """Say whether lists and objects are nested deeper than `MAX_DEPTH`; itself without recursion."""
     level = [document]
     for _ in range(MAX_DEPTH + 1):
         level = [value for value in level if isinstance(value, (dict, list))]

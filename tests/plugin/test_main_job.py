@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from evalkit import FOUR, MODEL, Bench, gate, python, rows, suite, task
@@ -253,3 +254,36 @@ def test_records_are_plain_lines(bench: Bench) -> None:
     bench.run(doc=suite(task()))
     for line in (bench.pytester.path / "out/samples.jsonl").read_text("ascii").splitlines():
         assert json.loads(line)["model"] == MODEL
+
+
+def test_a_sample_that_ran_ahead_is_completed_once(each_mode: Bench) -> None:
+    source = """
+        def grade(sample, item, ctx):
+            print("looking")
+            return "?"
+    """
+    doc = suite(task(grader=python(source, contract="model_backed"), dataset={"rows": FOUR[:2]}))
+    ran = each_mode.run("suites", "--evals-calls=replay", doc=doc)
+    assert [sample["printed"] for sample in ran.samples] == ["looking\n"] * 2
+    assert [sample["invalid_scores"] for sample in ran.samples] == [["score"]] * 2
+
+
+def test_a_row_preprocessor_looks_at_each_row_once_at_collection(bench: Bench) -> None:
+    from pytest_evalgrader.plan import Preprocessor
+
+    seen: list[str] = []
+    usual = Preprocessor.row
+
+    def counted(self: Preprocessor, sandbox: Any, row: dict[str, Any], seed: str) -> dict[str, Any]:
+        seen.append(seed)
+        return usual(self, sandbox, row, seed)
+
+    bench.pytester.makeini("[pytest]\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pytest_evalgrader.plan.Preprocessor.row", counted)
+        pre = {"type": "python", "source": "def transform(row):\n    row['text'] = row['question']\n    return row\n"}
+        lost = task(preprocess=pre, prompt_template="{{txt}} {{text}} {{tex}}")
+        ran = bench.run("suites", "--collect-only", doc=suite(lost))
+    assert ran.code == 2
+    assert "txt" in ran.text
+    assert sorted(seen) == ["0", "1", "2", "3"]

@@ -175,7 +175,7 @@ def test_what_arrives_in_any_order_is_judged_like_the_reference(drawn: dict[str,
                 group.add(SampleRecord.from_json(text), writer.append(text), len(text), last=last)
             assert group.complete is (n == max(m for m, event in enumerate(drawn["events"]) if event[2]))
             if last and group.wants_batch:
-                group.run_batch(sandbox, lambda: None, writer.read, "run")
+                group.run_batch(sandbox, lambda: None, writer.read)
         writer.finish([brief.offset for _, brief in group.ordered()], group.updates())
         lines = [json.loads(line) for line in (Path(folder) / "samples.jsonl").read_text("ascii").splitlines()]
         writer.close()
