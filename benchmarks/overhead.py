@@ -61,7 +61,6 @@ def timed(root: Path, args: list[str]) -> tuple[float, int]:
         cwd=root,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )
     text = run.stdout.read() if run.stdout else b""
     _, status, usage = os.wait4(run.pid, 0)

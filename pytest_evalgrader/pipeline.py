@@ -7,9 +7,10 @@ import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from pytest_evalgrader.data.dataset import lookup
 from pytest_evalgrader.data.template import to_text
@@ -21,7 +22,12 @@ from pytest_evalgrader.graders.outcome import GradeOutcome, check_ranges, check_
 from pytest_evalgrader.graders.python import PythonBatchGrader, PythonGrader
 from pytest_evalgrader.plan import Candidate, TaskPlan
 from pytest_evalgrader.records import SampleRecord
-from pytest_evalgrader.sandbox.host import Sandbox
+from pytest_evalgrader.sandbox.host import Sandbox, StartedRun
+
+Kind = Literal["computes", "waits", "local"]
+"""What a step does: computes at once, waits for another process, or has to run in the worker's main thread."""
+NOT_IN_A_THREAD: tuple[Kind, ...] = ("local",)
+NOT_AT_ONCE: tuple[Kind, ...] = ("local", "waits")
 
 PRINTED_LIMIT = 64 * 1024
 UNCLOSED = "the reasoning never closed, so the output is empty"
@@ -53,6 +59,13 @@ class Attempt:
     scope: Any = None
     next_step: int = 0
     stage: Stage = "preprocess"
+    run: StartedRun | None = None
+
+    def drop(self) -> None:
+        """End what was started for it: its item will not come."""
+        run, self.run = self.run, None
+        if run is not None:
+            run.cancel()
 
     def let_go(self) -> None:
         """Drop the texts: who keeps the exception of an item (pytest-rerunfailures does) keeps its frames, and this."""
@@ -115,11 +128,11 @@ class Pipeline:
             for grader in task.graders
         )
 
-    def advance(self, attempt: Attempt, *, ahead: bool) -> None:
+    def advance(self, attempt: Attempt, *, stop_before: Collection[Kind] = ()) -> None:
         """Run the steps of a sample in order, from the first that did not run; nothing where the sample is complete.
 
         Args:
-            ahead: Stop before the first step that has to run in the worker's main thread.
+            stop_before: Leave the first step of such a kind, and all after it, to a later call.
         """
         record = attempt.record
         if record.completed_at is not None:
@@ -129,8 +142,8 @@ class Pipeline:
         steps = self._steps(attempt)
         try:
             while attempt.error is None and attempt.next_step < len(steps):
-                attempt.stage, local, step = steps[attempt.next_step]
-                if ahead and local:
+                attempt.stage, kind, step = steps[attempt.next_step]
+                if kind in stop_before:
                     return
                 step()
                 attempt.next_step += 1
@@ -143,18 +156,30 @@ class Pipeline:
             attempt.error = SampleError(attempt.stage, error.message, error.type_name)
         self._complete(attempt)
 
-    def _steps(self, attempt: Attempt) -> list[tuple[Stage, bool, Callable[[], None]]]:
+    def _steps(self, attempt: Attempt) -> list[tuple[Stage, Kind, Callable[[], None]]]:
         task, candidate = attempt.task, attempt.candidate
-        local = candidate.kind == "hook" or (candidate.kind == "python" and not candidate.is_async)
-        steps: list[tuple[Stage, bool, Callable[[], None]]] = [("preprocess", False, lambda: self._prepare(attempt))]
+        transformed = task.preprocessor is not None
+        steps: list[tuple[Stage, Kind, Callable[[], None]]] = [
+            ("preprocess", "waits" if transformed else "computes", lambda: self._prepare(attempt))
+        ]
         for grader in task.graders:
             if hasattr(grader, "check_row"):
-                steps.append(("preprocess", False, lambda grader=grader: self._check_row(attempt, grader)))  # type: ignore[misc]
-        steps.append(("generate", local, lambda: self._generate(attempt)))
-        steps.append(("extract", False, lambda: self._extract(attempt)))
+                steps.append(("preprocess", "waits", partial(self._check_row, attempt, grader)))
+        answers: Kind = "computes" if candidate.kind == "recorded" else "waits"
+        if candidate.kind == "hook" or (candidate.kind == "python" and not candidate.is_async):
+            answers = "local"
+        steps.append(("generate", answers, lambda: self._generate(attempt)))
+        steps.append(("extract", "computes", lambda: self._extract(attempt)))
         for grader in task.graders:
-            in_worker = isinstance(grader, CustomGrader)
-            steps.append(("grade", in_worker, lambda grader=grader: self._grade(attempt, grader)))  # type: ignore[misc]
+            if isinstance(grader, PythonGrader) and not grader.model_access:
+                steps.append(("grade", "computes", partial(self._start, attempt, grader)))
+            steps.append(
+                (
+                    "grade",
+                    "local" if isinstance(grader, CustomGrader) else "waits",
+                    partial(self._grade, attempt, grader),
+                )
+            )
         return steps
 
     # -- steps --------------------------------------------------------------------------------------------------
@@ -295,10 +320,17 @@ class Pipeline:
             "choices": [] if choices is None else choices,
         }
 
+    def _start(self, attempt: Attempt, grader: PythonGrader) -> None:
+        calls = ctx_of(self._scope(attempt), attempt.task, grader) if grader.model_access else None
+        attempt.run = grader.start(self.sandbox, attempt.sample, attempt.item, calls)
+
     def _grade(self, attempt: Attempt, grader: Any) -> None:
         if isinstance(grader, PythonGrader):
-            calls = ctx_of(self._scope(attempt), attempt.task, grader) if grader.model_access else None
-            outcome = grader.grade(self.sandbox, attempt.sample, attempt.item, calls)
+            if attempt.run is None:
+                self._start(attempt, grader)
+            run, attempt.run = attempt.run, None
+            assert run is not None
+            outcome = grader.outcome(run)
         elif isinstance(grader, CustomGrader):
             outcome = grader.grade(dict(attempt.sample), dict(attempt.item))
         else:
@@ -578,7 +610,7 @@ class Lookahead:
                     return
                 entry = self._queue.popleft()
             try:
-                self._pipeline.advance(entry.attempt, ahead=True)
+                self._pipeline.advance(entry.attempt, stop_before=NOT_IN_A_THREAD)
             except BaseException as error:  # noqa: BLE001 - handed to the item that waits for this sample
                 entry.error = error
             finally:

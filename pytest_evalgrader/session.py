@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pytest_evalgrader.errors import SuiteError
 from pytest_evalgrader.gates import GateVerdict
 from pytest_evalgrader.gateway.providers import load_providers
 from pytest_evalgrader.options import DEFAULT_CONCURRENCY, Settings, read_settings
-from pytest_evalgrader.pipeline import Attempt, Lookahead, Pipeline
+from pytest_evalgrader.pipeline import NOT_AT_ONCE, Attempt, Lookahead, Pipeline
 from pytest_evalgrader.plan import Candidate, PlanOptions, SuitePlan, TaskPlan, load_plan
 from pytest_evalgrader.records import SampleRecord
 from pytest_evalgrader.reporting import failures, junit, terminal
@@ -90,6 +91,9 @@ class EvalSession:
         self._queue: _ItemQueue | None = None
         self._fixtures_seen: set[object] = set()
         self._group_now: tuple[TaskPlan, str] | None = None
+        self._next_item: pytest.Item | None = None
+        self._properties: dict[tuple[str, Any], junit.Properties] = {}  # of samples whose teardown is to come
+        self._started: tuple[Any, Attempt] | None = None  # the next item's key, and what the sandbox runs for it
         self._plans: dict[Path, SuitePlan | SuiteError] = {}
         self._skips: dict[GroupKey, bool] = {}
         self._suite_dir: Path = config.rootpath
@@ -237,6 +241,9 @@ class EvalSession:
 
     def close(self) -> None:
         """End threads, children and calls; safe to call twice."""
+        if self._started is not None:
+            self._started[1].drop()
+            self._started = None
         if self.lookahead is not None:
             self.lookahead.close()
         if self._gateway is not None:
@@ -459,6 +466,7 @@ class EvalSession:
         """Leave gates out of the loop (they run after it), so that the last sample tears everything down."""
         if isinstance(item, GateItem):
             return True
+        self._next_item = nextitem
         if isinstance(nextitem, GateItem):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
             return True
@@ -478,11 +486,10 @@ class EvalSession:
         self._fixtures_seen |= item.parent.fixtures
         self._retire_before(item)
         attempt = item.attempt = self._take(item)
-        self.pipeline.advance(attempt, ahead=False)
+        self.pipeline.advance(attempt)
+        self._start_next()
         record = attempt.record
         item.record_text = record.to_json()
-        earlier = [entry for entry in item.user_properties if not entry[0].startswith("eval.")]
-        item.user_properties[:] = [*earlier, *junit.sample_properties(record)]
         if record.printed:
             item.add_report_section("setup" if attempt.error else "call", "stdout", safe(record.printed, VALUE_BYTES))
         if attempt.stop:
@@ -502,7 +509,25 @@ class EvalSession:
                 self.sandbox.retire(program)
         self._group_now = now
 
+    def _start_next(self) -> None:
+        """Have the sandbox grade the next sample while pytest reports this one."""
+        item = self._next_item
+        if not isinstance(item, SampleItem) or self.pipeline.runs_ahead(item.parent.task, item.candidate):
+            return
+        if self._started is not None:
+            if self._started[0] == item.key:
+                return
+            self._started[1].drop()
+        self._retire_before(item)
+        attempt = self.pipeline.begin(item.parent.task, item.candidate, item.index, item.epoch, item.nodeid)
+        self._started = (item.key, attempt)
+        with suppress(SandboxError, OSError):  # the item tries again, and says so
+            self.pipeline.advance(attempt, stop_before=NOT_AT_ONCE)
+
     def _take(self, item: SampleItem) -> Attempt:
+        if self._started is not None and self._started[0] == item.key:
+            attempt, self._started = self._started[1], None
+            return attempt
         task = item.parent.task
         if self.pipeline.runs_ahead(task, item.candidate):
             if self.lookahead is None:
@@ -510,9 +535,9 @@ class EvalSession:
                 self._queue = _ItemQueue(self.config, item.session)
             assert self._queue is not None
             self.lookahead.offer(self._upcoming(item))
-            attempt = self.lookahead.take(item.key)
-            if attempt is not None:
-                return attempt
+            ahead = self.lookahead.take(item.key)
+            if ahead is not None:
+                return ahead
         return self.pipeline.begin(task, item.candidate, item.index, item.epoch, item.nodeid)
 
     def _upcoming(self, item: SampleItem) -> Iterator[tuple[Any, Callable[[], Attempt]]]:
@@ -600,16 +625,22 @@ class EvalSession:
             return
         self._anything_ran = True
         text = report.__dict__.pop(RECORD_ATTRIBUTE, None)
+        origin = (report.nodeid, getattr(report, "node", None))
         if text is not None:
-            self._arrived(text, last=str(report.outcome) != "rerun")
+            record = SampleRecord.from_json(text)
+            # Made here and not where the sample ran: three reports of each item would carry them between processes.
+            properties = self._properties[origin] = junit.sample_properties(record)
+            report.user_properties = [*report.user_properties, *properties]
+            self._arrived(record, text, last=str(report.outcome) != "rerun")
             self._failures += report.failed
             if report.failed and self._failures > failures.SHOWN_WHOLE:
                 report.longrepr = failures.shortened(report.longrepr)
-        elif report.when not in ("setup", "call", "teardown") and str(report.outcome) != "rerun":
+        elif report.when == "teardown":
+            report.user_properties = [*report.user_properties, *self._properties.pop(origin, ())]
+        elif report.when not in ("setup", "call") and str(report.outcome) != "rerun":
             self._crashed(report.nodeid)
 
-    def _arrived(self, text: str, *, last: bool) -> None:
-        record = SampleRecord.from_json(text)
+    def _arrived(self, record: SampleRecord, text: str, *, last: bool) -> None:
         group = self.groups.get((record.suite, record.task_id, record.model))
         if group is None or self.writer is None:
             return
@@ -672,6 +703,14 @@ class EvalSession:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Run the gates after the loop, on the controller, in every mode alike."""
+        # What was loaded and collected lives until the end; the garbage collector need not look at it again and again.
+        gc.freeze()
+        try:
+            return (yield from self._loop(session))
+        finally:
+            gc.unfreeze()
+
+    def _loop(self, session: pytest.Session) -> Generator[None, object, object]:
         if self.worker or self._dry:
             return (yield)
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_evalgrader.graders.outcome import GradeOutcome, Invalid, Reason, outcome_of
-from pytest_evalgrader.sandbox.host import Program, RunResult, Sandbox
+from pytest_evalgrader.sandbox.host import Program, RunResult, Sandbox, StartedRun
 
 MIB = 1024 * 1024
 SAMPLE_RESULT_BYTES = 16 * MIB
@@ -47,16 +47,9 @@ class PythonGrader(SandboxedGrader):
         """The ids that an invalid result of this grader makes zero."""
         return (self.metric_id,)
 
-    def grade(
-        self, sandbox: Sandbox, sample: dict[str, Any], item: dict[str, Any], calls: Calls | None
-    ) -> GradeOutcome:
-        """Score one sample in the sandbox.
-
-        Raises:
-            CallError: A model call got no answer and the grader did not catch it.
-            KeyboardInterrupt: The run was interrupted.
-        """
-        result = sandbox.run(
+    def start(self, sandbox: Sandbox, sample: dict[str, Any], item: dict[str, Any], calls: Calls | None) -> StartedRun:
+        """Start scoring one sample in the sandbox; `outcome` takes what it comes to."""
+        return sandbox.start(
             self.program,
             "grade",
             [sample, item],
@@ -67,6 +60,15 @@ class PythonGrader(SandboxedGrader):
             calls=calls,
             max_result_bytes=SAMPLE_RESULT_BYTES,
         )
+
+    def outcome(self, run: StartedRun) -> GradeOutcome:
+        """Wait for a run that was started, and say what it made of the sample.
+
+        Raises:
+            CallError: A model call got no answer and the grader did not catch it.
+            KeyboardInterrupt: The run was interrupted.
+        """
+        result = run.result()
         if result.status == "returned":
             return outcome_of(result.value or {}, metric_id=self.metric_id, printed=result.printed)
         return GradeOutcome(

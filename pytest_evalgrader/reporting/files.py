@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -9,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 SAMPLES = "samples.jsonl"
 RUN = "run.json"
@@ -33,15 +34,18 @@ class RunWriter:
         self.folder = folder
         self._lock = threading.Lock()
         self._end = 0
-        self._spool: IO[bytes]
+        # Unbuffered: one system call for each record, as each lets another thread take over.
+        self._spool: Any
         if folder is None:
-            self._spool = tempfile.TemporaryFile(prefix="evalgrader-")  # noqa: SIM115
+            self._spool = tempfile.TemporaryFile(prefix="evalgrader-", buffering=0)  # noqa: SIM115
+            self._reader = io.BufferedReader(self._spool)
             return
         folder.mkdir(parents=True, exist_ok=True)
         # An earlier run's summary goes first: it must never stand beside this run's samples.
         for name in (RUN, SAMPLES, f"{RUN}.tmp", f"{SAMPLES}.tmp"):
             (folder / name).unlink(missing_ok=True)
-        self._spool = open(folder / SAMPLES, "w+b")  # noqa: SIM115
+        self._spool = open(folder / SAMPLES, "w+b", buffering=0)  # noqa: SIM115
+        self._reader = io.BufferedReader(self._spool)
 
     def append(self, line: str) -> int:
         """Write a record and hand it to the operating system at once.
@@ -58,16 +62,17 @@ class RunWriter:
         """
         if "\n" in line or not line.isascii():
             raise ValueError("a record must be one line of ASCII")
+        rest = memoryview(line.encode("ascii") + b"\n")
         with self._lock:
-            offset = self._end
-            self._spool.seek(offset)
+            offset = end = self._end
             try:
-                self._spool.write(line.encode("ascii") + b"\n")
-                self._spool.flush()
+                while rest:
+                    written = os.pwrite(self._spool.fileno(), rest, end)
+                    rest, end = rest[written:], end + written
             except OSError:
-                self._spool.truncate(offset)
+                os.ftruncate(self._spool.fileno(), offset)
                 raise
-            self._end = offset + len(line) + 1
+            self._end = end
             return offset
 
     def read(self, offset: int, size: int | None = None) -> str:
@@ -78,8 +83,8 @@ class RunWriter:
             size: Characters of the line, where they are known.
         """
         with self._lock:
-            self._spool.seek(offset)
-            found = self._spool.readline() if size is None else self._spool.read(size)
+            self._reader.seek(offset)
+            found = self._reader.readline() if size is None else self._reader.read(size)
         return found.decode("ascii").rstrip("\n")
 
     def finish(self, order: Iterable[int], updates: Mapping[int, Mapping[str, Any]] | None = None) -> None:
@@ -133,7 +138,7 @@ class RunWriter:
 
     def close(self) -> None:
         """Close the spool; a temporary one is gone then."""
-        self._spool.close()
+        self._reader.close()
 
 
 def merged(record: dict[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:

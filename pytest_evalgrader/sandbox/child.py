@@ -467,7 +467,13 @@ def _is_async(function: Any) -> bool:
 # ------------------------------------------------------------------------------------------------------------ channel
 
 
+_readable: Final = select.poll()
+_readable.register(jail.CHANNEL, select.POLLIN)
+
+
 def _read() -> dict[str, Any] | None:
+    # A process that sleeps in `read` on a socket is woken also when the other side takes what was written before.
+    _readable.poll()
     # The worker waits for an answer to each frame, so what is read is one frame at most.
     data: bytes | bytearray = os.read(jail.CHANNEL, 1 << 16)
     header = frames.HEADER.size

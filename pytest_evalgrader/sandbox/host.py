@@ -276,83 +276,40 @@ class Sandbox:
         Raises:
             SandboxError: The sandbox cannot be started.
         """
-        if self.mode == "off":
-            return _run_in_process(program, function, args, shape, seed, calls)
-        for attempt in (1, 2):
-            process = self._acquire(program, memory_mb)
-            started = time.monotonic()
-            try:
-                result = self._run_in(
-                    process, function, args, shape, started + timeout_s, seed, calls, max_result_bytes
-                )
-            except BaseException:
-                self._discard(process)
-                raise
-            process.busy_s += time.monotonic() - started
-            if result is not None:
-                break
-            status, max_rss_kb = self._discard(process)
-            if attempt == 2 or process.zygote.alive:
-                return _died(status, max_rss_kb, memory_mb)
-            # Not the program's doing: the zygote is gone, and took the child with it. Once more, with a new one.
-        assert result is not None
-        if result.status in ("returned", "raised", "too_large") and process.is_silent():
-            self._release(process)
-        else:
-            self._discard(process)
-        return result
+        return self.start(
+            program,
+            function,
+            args,
+            shape=shape,
+            timeout_s=timeout_s,
+            memory_mb=memory_mb,
+            seed=seed,
+            calls=calls,
+            max_result_bytes=max_result_bytes,
+        ).result()
 
-    def _run_in(
+    def start(
         self,
-        process: _Child,
+        program: Program,
         function: str,
         args: list[Any],
+        *,
         shape: Shape,
-        deadline: float,
-        seed: str,
-        calls: Calls | None,
-        max_result_bytes: int,
-    ) -> RunResult | None:
-        envelope = 8 * frames.PRINT_CAP + (1 << 16)
-        request = process.request(
-            {
-                "op": "run",
-                "function": function,
-                "args": args,
-                "shape": shape,
-                "seed": seed,
-                "ctx": calls is not None,
-                "max_bytes": max_result_bytes + envelope,
-            }
-        )
-        failed: CallError | None = None
-        try:
-            while True:
-                reply = process.ask(request, deadline, max_result_bytes + envelope)
-                if "call" not in reply:
-                    # Something of this sample stayed in the process, where a later one could meet it.
-                    process.retired = process.retired or "spent" in reply
-                    return _result_of(reply, shape, failed)
-                method, fields = reply["call"], reply.get("fields")
-                if calls is None or method not in _METHODS or type(fields) is not dict:
-                    return RunResult("crashed", detail="it sent a call that is none")
-                waited_before = _waited(calls)
-                try:
-                    request = {"answer": calls(method, fields)}
-                except CallRefused as refused:
-                    request = {"refused": str(refused)}
-                except CallError as error:
-                    failed = error
-                    request = {"failed": error.message}
-                deadline += _waited(calls) - waited_before
-        except TimeoutError:
-            return RunResult("timeout")
-        except frames.FrameError as error:
-            return RunResult("crashed", detail=f"its reply is not one ({error})")
-        except _Gone:
-            if self._closed:
-                return RunResult("interrupted")
-            return None
+        timeout_s: float,
+        memory_mb: int = 512,
+        seed: str = "",
+        calls: Calls | None = None,
+        max_result_bytes: int = DEFAULT_MAX_RESULT_BYTES,
+    ) -> StartedRun:
+        """Start what `run` runs, and wait for it later; arguments as for `run`.
+
+        With `off` nothing happens before the result is asked for.
+
+        Raises:
+            SandboxError: The sandbox cannot be started.
+        """
+        order = _Order(program, function, args, shape, timeout_s, memory_mb, seed, calls, max_result_bytes)
+        return StartedRun(self, order)
 
     # ----------------------------------------------------------------------------------------------------- children
 
@@ -459,6 +416,147 @@ class Sandbox:
         with self._condition:
             self._count -= 1
             self._condition.notify()
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What `Sandbox.run` was asked to run; fields as its arguments."""
+
+    program: Program
+    function: str
+    args: list[Any]
+    shape: Shape
+    timeout_s: float
+    memory_mb: int
+    seed: str
+    calls: Calls | None
+    max_result_bytes: int
+
+    @property
+    def max_reply_bytes(self) -> int:
+        """Most bytes of a reply: the result, what was printed, and what is around both."""
+        return self.max_result_bytes + 8 * frames.PRINT_CAP + (1 << 16)
+
+    def request(self) -> dict[str, Any]:
+        """Return the message that has a child run it."""
+        return {
+            "op": "run",
+            "function": self.function,
+            "args": self.args,
+            "shape": self.shape,
+            "seed": self.seed,
+            "ctx": self.calls is not None,
+            "max_bytes": self.max_reply_bytes,
+        }
+
+
+# How long a child may still talk whose time ended while nobody listened.
+_LATE_S: Final = 1.0
+
+
+class StartedRun:
+    """A run in a child: asked for by `result` or ended by `cancel`, each once."""
+
+    def __init__(self, sandbox: Sandbox, order: _Order) -> None:
+        self._sandbox = sandbox
+        self._order = order
+        self._process: _Child | None = None
+        self._asked_at = self._deadline = 0.0
+        self._unsent: Exception | None = None
+        if sandbox.mode != "off":
+            self._post()
+
+    def _post(self) -> None:
+        order = self._order
+        process = self._process = self._sandbox._acquire(order.program, order.memory_mb)
+        self._asked_at = time.monotonic()
+        self._deadline = self._asked_at + order.timeout_s
+        try:
+            process.post(process.request(order.request()), self._deadline)
+        except (TimeoutError, _Gone) as error:
+            self._unsent = error
+        except BaseException:
+            self.cancel()
+            raise
+
+    def result(self) -> RunResult:
+        """Wait until the run has ended, and return how.
+
+        A program that was done in time is not called late because nobody asked.
+
+        Raises:
+            SandboxError: The sandbox had to be started anew and cannot be.
+        """
+        sandbox, order = self._sandbox, self._order
+        if sandbox.mode == "off":
+            return _run_in_process(order.program, order.function, order.args, order.shape, order.seed, order.calls)
+        now = time.monotonic()
+        self._deadline = max(self._deadline, now + min(now - self._asked_at, _LATE_S))
+        again = False
+        while True:
+            process = self._process
+            if process is None:
+                raise RuntimeError("this run has ended already")
+            try:
+                result = self._converse(process)
+            except BaseException:
+                self.cancel()
+                raise
+            self._process = None
+            process.busy_s += time.monotonic() - self._asked_at
+            if result is not None:
+                if result.status in ("returned", "raised", "too_large") and process.is_silent():
+                    sandbox._release(process)
+                else:
+                    sandbox._discard(process)
+                return result
+            status, max_rss_kb = sandbox._discard(process)
+            if again or process.zygote.alive:
+                return _died(status, max_rss_kb, order.memory_mb)
+            # Not the program's doing: the zygote is gone, and took the child with it. Once more, with a new one.
+            again, self._unsent = True, None
+            self._post()
+
+    def cancel(self) -> None:
+        """End the run: its child goes with it."""
+        process, self._process = self._process, None
+        if process is not None:
+            self._sandbox._discard(process)
+
+    def _converse(self, process: _Child) -> RunResult | None:
+        order, calls = self._order, self._order.calls
+        deadline = self._deadline
+        failed: CallError | None = None
+        try:
+            if self._unsent is not None:
+                raise self._unsent
+            while True:
+                reply = process.hear(deadline, order.max_reply_bytes)
+                if "call" not in reply:
+                    # Something of this sample stayed in the process, where a later one could meet it.
+                    process.retired = process.retired or "spent" in reply
+                    return _result_of(reply, order.shape, failed)
+                method, fields = reply["call"], reply.get("fields")
+                if calls is None or method not in _METHODS or type(fields) is not dict:
+                    return RunResult("crashed", detail="it sent a call that is none")
+                waited_before = _waited(calls)
+                try:
+                    answer: dict[str, Any] = {"answer": calls(method, fields)}
+                except CallRefused as refused:
+                    answer = {"refused": str(refused)}
+                except CallError as error:
+                    failed = error
+                    answer = {"failed": error.message}
+                deadline += _waited(calls) - waited_before
+                process.post(answer, deadline)
+        except TimeoutError:
+            return RunResult("timeout")
+        except frames.FrameError as error:
+            return RunResult("crashed", detail=f"its reply is not one ({error})")
+        except _Gone:
+            if self._sandbox._closed:
+                return RunResult("interrupted")
+            return None
 
 
 # ------------------------------------------------------------------------------------------------------------- zygote
@@ -645,11 +743,15 @@ class _Child:
         return message
 
     def ask(self, message: dict[str, Any], deadline: float, limit: int) -> dict[str, Any]:
-        """Send a message and wait for the frame that answers it.
+        """Send a message and wait for the frame that answers it; errors as for `post` and `hear`."""
+        self.post(message, deadline)
+        return self.hear(deadline, limit)
+
+    def post(self, message: dict[str, Any], deadline: float) -> None:
+        """Send a message.
 
         Raises:
             TimeoutError: The deadline passed.
-            FrameError: What came is not a frame, or answers something else.
             _Gone: The process is gone.
         """
         if "op" in message:
@@ -657,6 +759,15 @@ class _Child:
             self._nonce = os.urandom(8).hex()
             message["n"] = self._nonce
         self.channel.send(_encode_request(message), deadline)
+
+    def hear(self, deadline: float, limit: int) -> dict[str, Any]:
+        """Wait for the frame that answers what was posted.
+
+        Raises:
+            TimeoutError: The deadline passed.
+            FrameError: What came is not a frame, or answers something else.
+            _Gone: The process is gone.
+        """
         reply = frames.decode(self.channel.receive(deadline, limit))
         if reply.get("n") != self._nonce:
             raise frames.FrameError("it answers something else")

@@ -51,6 +51,8 @@ _ALLOWED_CALLS: Final = (
     "mremap",
     "munmap",
     "nanosleep",
+    "poll",
+    "ppoll",
     "restart_syscall",
     "rt_sigprocmask",
     "rt_sigreturn",

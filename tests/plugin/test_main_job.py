@@ -287,3 +287,33 @@ def test_a_row_preprocessor_looks_at_each_row_once_at_collection(bench: Bench) -
     assert ran.code == 2
     assert "txt" in ran.text
     assert sorted(seen) == ["0", "1", "2", "3"]
+
+
+def test_a_sample_whose_grading_was_started_and_that_is_skipped_harms_no_other(each_mode: Bench) -> None:
+    each_mode.write(
+        "suites/conftest.py",
+        """
+        import pytest
+        @pytest.fixture(autouse=True)
+        def sometimes(request):
+            if request.node.name.endswith("-1]") or request.node.name.endswith("-2]"):
+                pytest.skip("not today")
+        """,
+    )
+    source = """
+        def grade(sample, item):
+            print(sample["sample_id"])
+            return 1.0
+    """
+    ran = each_mode.run("suites", doc=suite(task(grader=python(source), dataset={"rows": FOUR})))
+    assert sorted(ran.states.values()) == ["passed", "passed", "skipped", "skipped"]
+    assert [(sample["id"], sample["outcome"], sample["printed"]) for sample in ran.samples if sample["printed"]] == [
+        ("0", "passed", "0\n"),
+        ("3", "passed", "3\n"),
+    ]
+
+
+def test_stopping_leaves_the_sample_that_was_started_out(bench: Bench) -> None:
+    ran = bench.run("suites", "-x", doc=suite(task(grader=python("def grade(sample, item):\n    return None\n"))))
+    assert list(ran.states.values()) == ["failure"]
+    assert [sample["id"] for sample in ran.samples] == ["0"]

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_evalgrader.errors import CallError
 from pytest_evalgrader.sandbox import frames, host
-from pytest_evalgrader.sandbox.host import Program, RunResult, Sandbox, SandboxError
+from pytest_evalgrader.sandbox.host import Program, RunResult, Sandbox, SandboxError, StartedRun
 
 GOOD = Program("def grade(sample, item):\n    return 1.0\n", "good.py", ("grade",))
 
@@ -231,6 +231,48 @@ def test_many_abuses_at_once_delay_nothing_else(sandbox: Sandbox) -> None:
     sandbox.retire(loop)
 
 
+# -------------------------------------------------------------------------------------------------------- started runs
+
+
+def start(sandbox: Sandbox, wanted: Program, *, timeout_s: float = 5) -> StartedRun:
+    return sandbox.start(wanted, "grade", [{}, {}], shape="score", timeout_s=timeout_s, memory_mb=128)
+
+
+def test_a_started_run_that_was_done_in_time_is_not_late(sandbox: Sandbox) -> None:
+    started = start(sandbox, GOOD, timeout_s=0.5)
+    time.sleep(0.7)
+    result = started.result()
+    assert (result.status, result.value["number"]) == ("returned", 1.0)
+
+
+def test_a_large_result_that_waited_is_read_whole(sandbox: Sandbox) -> None:
+    started = start(sandbox, program("return {'score': 1.0, 'judge': {'text': 'x' * 3_000_000}}"), timeout_s=0.5)
+    time.sleep(0.7)
+    result = started.result()
+    assert result.status == "returned"
+    assert len(result.value["judge"]["text"]) == 3_000_000
+
+
+def test_a_started_run_that_never_ends_is_stopped_when_it_is_asked_for(sandbox: Sandbox) -> None:
+    started = start(sandbox, program("while True:\n    pass"), timeout_s=0.2)
+    time.sleep(0.4)
+    assert started.result().status == "timeout"
+
+
+def test_a_started_run_has_one_end(sandbox: Sandbox) -> None:
+    started = start(sandbox, GOOD)
+    assert started.result().status == "returned"
+    with pytest.raises(RuntimeError, match="ended already"):
+        started.result()
+    started.cancel()
+
+
+def test_closing_interrupts_a_started_run() -> None:
+    with Sandbox() as sandbox:
+        started = start(sandbox, program("while True:\n    pass"))
+    assert started.result().status == "interrupted"
+
+
 # ------------------------------------------------------------------------------------------------------------ processes
 
 
@@ -283,6 +325,28 @@ def test_no_process_is_left() -> None:
         run(sandbox, GOOD)
         children = processes_of(sandbox)
     assert gone(children)
+
+
+@needs_proc
+def test_a_cancelled_run_leaves_no_process() -> None:
+    with Sandbox() as sandbox:
+        sandbox.warm()
+        started = start(sandbox, program("while True:\n    pass"))
+        assert len(processes_of(sandbox)) == 2
+        started.cancel()
+        assert len(processes_of(sandbox)) == 1
+        assert run(sandbox, GOOD).status == "returned"
+
+
+@needs_proc
+def test_a_started_run_survives_its_zygote() -> None:
+    with Sandbox() as sandbox:
+        started = start(sandbox, GOOD)
+        children = processes_of(sandbox)
+        assert sandbox._zygote is not None
+        os.kill(sandbox._zygote._process.pid, 9)
+        assert gone(children[1:])
+        assert started.result().status == "returned"
 
 
 @needs_proc
