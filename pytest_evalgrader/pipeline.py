@@ -76,6 +76,9 @@ class Attempt:
         record.judge, record.calls, record.printed = None, [], ""
 
 
+Step = tuple[Stage, Kind, Callable[[Attempt], None]]
+
+
 class Pipeline:
     """Runs samples in this process.
 
@@ -98,6 +101,7 @@ class Pipeline:
         self.run_id = run_id
         self.generate_hook = generate_hook
         self._applications = _ApplicationLoop()
+        self._steps: dict[tuple[TaskPlan, str], list[Step]] = {}
 
     def close(self) -> None:
         """Stop what runs in this process."""
@@ -139,13 +143,13 @@ class Pipeline:
             return
         if record.started_at is None:
             record.started_at = time.time()
-        steps = self._steps(attempt)
+        steps = self._steps_of(attempt.task, attempt.candidate)
         try:
             while attempt.error is None and attempt.next_step < len(steps):
                 attempt.stage, kind, step = steps[attempt.next_step]
                 if kind in stop_before:
                     return
-                step()
+                step(attempt)
                 attempt.next_step += 1
         except SampleError as error:
             attempt.error = error
@@ -156,30 +160,27 @@ class Pipeline:
             attempt.error = SampleError(attempt.stage, error.message, error.type_name)
         self._complete(attempt)
 
-    def _steps(self, attempt: Attempt) -> list[tuple[Stage, Kind, Callable[[], None]]]:
-        task, candidate = attempt.task, attempt.candidate
+    def _steps_of(self, task: TaskPlan, candidate: Candidate) -> list[Step]:
+        found = self._steps.get((task, candidate.name))
+        if found is None:
+            found = self._steps[task, candidate.name] = self._make_steps(task, candidate)
+        return found
+
+    def _make_steps(self, task: TaskPlan, candidate: Candidate) -> list[Step]:
         transformed = task.preprocessor is not None
-        steps: list[tuple[Stage, Kind, Callable[[], None]]] = [
-            ("preprocess", "waits" if transformed else "computes", lambda: self._prepare(attempt))
-        ]
+        steps: list[Step] = [("preprocess", "waits" if transformed else "computes", self._prepare)]
         for grader in task.graders:
             if hasattr(grader, "check_row"):
-                steps.append(("preprocess", "waits", partial(self._check_row, attempt, grader)))
+                steps.append(("preprocess", "waits", partial(self._check_row, grader=grader)))
         answers: Kind = "computes" if candidate.kind == "recorded" else "waits"
         if candidate.kind == "hook" or (candidate.kind == "python" and not candidate.is_async):
             answers = "local"
-        steps.append(("generate", answers, lambda: self._generate(attempt)))
-        steps.append(("extract", "computes", lambda: self._extract(attempt)))
+        steps += [("generate", answers, self._generate), ("extract", "computes", self._extract)]
         for grader in task.graders:
             if isinstance(grader, PythonGrader) and not grader.model_access:
-                steps.append(("grade", "computes", partial(self._start, attempt, grader)))
-            steps.append(
-                (
-                    "grade",
-                    "local" if isinstance(grader, CustomGrader) else "waits",
-                    partial(self._grade, attempt, grader),
-                )
-            )
+                steps.append(("grade", "computes", partial(self._start, grader=grader)))
+            kind: Kind = "local" if isinstance(grader, CustomGrader) else "waits"
+            steps.append(("grade", kind, partial(self._grade, grader=grader)))
         return steps
 
     # -- steps --------------------------------------------------------------------------------------------------

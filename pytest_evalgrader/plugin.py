@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_evalgrader import hookspecs
-from pytest_evalgrader.options import add_options, evals_enabled
+from pytest_evalgrader.options import add_options, evals_enabled, read_settings
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,7 +21,22 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Start the eval session where it was asked for."""
-    if evals_enabled(config):
+    if not evals_enabled(config):
+        return
+    from pytest_evalgrader.sandbox.host import Sandbox, SandboxError
+
+    settings = read_settings(config)
+    sandbox = Sandbox(settings.sandbox)
+    try:
+        # Its process loads while this one does.
+        sandbox.begin()
+
         from pytest_evalgrader.session import start
 
-        start(config)
+        start(config, settings, sandbox)
+    except SandboxError as error:
+        sandbox.close()
+        raise pytest.UsageError(str(error)) from None
+    except BaseException:
+        sandbox.close()
+        raise

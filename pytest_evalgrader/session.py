@@ -22,7 +22,7 @@ from pytest_evalgrader.collection import SESSION_KEY, GateItem, SampleItem, Suit
 from pytest_evalgrader.errors import SuiteError
 from pytest_evalgrader.gates import GateVerdict
 from pytest_evalgrader.gateway.providers import load_providers
-from pytest_evalgrader.options import DEFAULT_CONCURRENCY, Settings, read_settings
+from pytest_evalgrader.options import DEFAULT_CONCURRENCY, Settings
 from pytest_evalgrader.pipeline import NOT_AT_ONCE, Attempt, Lookahead, Pipeline
 from pytest_evalgrader.plan import Candidate, PlanOptions, SuitePlan, TaskPlan, load_plan
 from pytest_evalgrader.records import SampleRecord
@@ -35,13 +35,13 @@ from pytest_evalgrader.suite.loading import read_suite_text, shown_path
 RECORD_ATTRIBUTE = "evalgrader_record"
 
 
-def start(config: pytest.Config) -> None:
+def start(config: pytest.Config, settings: Settings, sandbox: Sandbox) -> None:
     """Register the eval session of this process.
 
     Raises:
-        pytest.UsageError: An option is wrong, or options do not go together.
+        pytest.UsageError: Options do not go together.
+        SandboxError: The sandbox cannot be had as they say.
     """
-    settings = read_settings(config)
     distributed = config.getoption("dist", "no") != "no" and (
         bool(config.getoption("tx", None)) or bool(config.getoption("numprocesses", None))
     )
@@ -55,7 +55,7 @@ def start(config: pytest.Config) -> None:
         raise pytest.UsageError(
             "--evals-sandbox=off runs graders in the pytest process itself, for --pdb; use it without -n."
         )
-    session = EvalSession(config, settings, worker=worker)
+    session = EvalSession(config, settings, sandbox, worker=worker)
     config.stash[SESSION_KEY] = session
     config.pluginmanager.register(session, "evalgrader-session")
 
@@ -63,7 +63,7 @@ def start(config: pytest.Config) -> None:
 class EvalSession:
     """Everything an eval run holds in one process; its pytest hooks delegate to the modules below."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, *, worker: bool) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, sandbox: Sandbox, *, worker: bool) -> None:
         self.config = config
         self.settings = settings
         self.worker = worker
@@ -71,12 +71,9 @@ class EvalSession:
         self.run_id: str = given.get("run_id") or f"run_{uuid.uuid4().hex[:16]}"
         self.created_at = time.time()
         self._link: dict[str, Any] = given.get("link", {})
-        self.sandbox = Sandbox(settings.sandbox)
-        try:
-            # Probes what holds on this machine; strict refuses here, before anything was collected.
-            self.layers, self.missing = self.sandbox.layers, self.sandbox.missing
-        except SandboxError as error:
-            raise pytest.UsageError(str(error)) from None
+        self.sandbox = sandbox
+        # Probes what holds on this machine; strict refuses here, before anything was collected.
+        self.layers, self.missing = sandbox.layers, sandbox.missing
         try:
             self.providers = load_providers(self._pyproject(), os.environ)
         except SuiteError as error:

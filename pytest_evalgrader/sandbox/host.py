@@ -122,6 +122,7 @@ class Sandbox:
         self._condition = threading.Condition()
         self._start_lock = threading.Lock()
         self._zygote: _Zygote | None = None
+        self._coming: _Zygote | None = None
         self._idle: list[_Child] = []
         self._count = 0
         self._closed = False
@@ -151,6 +152,16 @@ class Sandbox:
         self._started()
         return self._missing
 
+    def begin(self) -> None:
+        """Start the sandbox's process, and leave it to whoever needs it first to wait for it.
+
+        Raises:
+            SandboxError: It cannot be started.
+        """
+        with self._start_lock:
+            if self.mode != "off" and self._zygote is None and self._coming is None:
+                self._coming = _Zygote(guarded=self._language)
+
     def _started(self) -> _Zygote | None:
         if self.mode == "off":
             self._missing = tuple((layer, "the sandbox is off") for layer in frames.LAYERS)
@@ -166,8 +177,10 @@ class Sandbox:
                     return self._zygote
                 # Killed from outside, or out of step after an interrupt; its children go with it.
                 self._zygote.close()
-            zygote = _Zygote(guarded=self._language)
+            zygote = self._coming or _Zygote(guarded=self._language)
+            self._coming = None
             try:
+                zygote.wait()
                 self._probe(zygote)
                 if self.mode == "strict" and self._missing:
                     listed = "; ".join(f"{layer}: {why}" for layer, why in self._missing)
@@ -343,9 +356,9 @@ class Sandbox:
             self._closed = True
             idle, self._idle = self._idle, []
             self._condition.notify_all()
-        zygote = self._zygote
-        if zygote is not None:
-            zygote.close()
+        for zygote in (self._zygote, self._coming):
+            if zygote is not None:
+                zygote.close()
         # Nobody uses these any more; those in use are closed by the threads that use them.
         for process in idle:
             process.channel.close()
@@ -596,11 +609,19 @@ class _Zygote:
                 start_new_session=True,
             )
         self._finalizer = weakref.finalize(self, _end_process, self._process, ours, os.getpid())
+        self.missing: dict[str, str] = {}
+
+    def wait(self) -> None:
+        """Wait until it can fork.
+
+        Raises:
+            SandboxError: It did not come so far.
+        """
         stderr = self._process.stderr
         assert stderr is not None
         try:
             ready = frames.decode(self._channel.receive(time.monotonic() + START_TIMEOUT_S, 1 << 16))
-            self.missing: dict[str, str] = {str(layer): str(why) for layer, why in ready["missing"].items()}
+            self.missing = {str(layer): str(why) for layer, why in ready["missing"].items()}
         except (_Gone, TimeoutError, frames.FrameError, KeyError) as error:
             self._process.kill()
             said = stderr.read().decode("utf-8", "replace").strip()

@@ -188,6 +188,7 @@ LANDLOCK_ALONE = ("open_for_reading", "open_for_writing", "list_folder", "make_f
 def test_each_kernel_layer_was_probed_alone(layer: str) -> None:
     """A layer is named only after a child with nothing but that layer was refused what the layer refuses."""
     zygote = host._Zygote(guarded=True)
+    zygote.wait()
     try:
         if layer in zygote.missing:
             pytest.skip(zygote.missing[layer])
@@ -241,13 +242,13 @@ def test_the_zygote_was_executed_with_an_empty_environment(sandbox: Sandbox, mon
 
 
 def test_strict_names_what_is_missing_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    probed = host._Zygote.__init__
+    probed = host._Zygote.wait
 
-    def without_landlock(self: host._Zygote, *, guarded: bool) -> None:
-        probed(self, guarded=guarded)
+    def without_landlock(self: host._Zygote) -> None:
+        probed(self)
         self.missing["landlock"] = "this kernel has no Landlock"
 
-    monkeypatch.setattr(host._Zygote, "__init__", without_landlock)
+    monkeypatch.setattr(host._Zygote, "wait", without_landlock)
     with (
         Sandbox("strict") as sandbox,
         pytest.raises(SandboxError, match=r"strict.*landlock: this kernel has no Landlock.*auto"),
