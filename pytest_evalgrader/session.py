@@ -693,8 +693,14 @@ class EvalSession:
         Without `--full-trace` pytest shows nothing else, yet it first reads and parses the source of every frame. That
         takes a second, in each process.
         """
-        if not self.config.getoption("fulltrace", False):
-            excinfo.traceback = excinfo.traceback[-1:]
+        if self.config.getoption("fulltrace", False):
+            return
+        entries = excinfo.traceback
+        for n in range(len(entries) - 1, -1, -1):
+            # pytest needs one that is not hidden: pluggy and pytest hide frames of their own.
+            if not entries[n].ishidden(excinfo):
+                excinfo.traceback = entries[n : n + 1]
+                return
 
     # Innermost of the wrappers: the terminal ends its progress line after the gates.
     @pytest.hookimpl(wrapper=True, trylast=True)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from evalkit import Bench, gate, python, rows, suite, task
+from evalkit import FOUR, Bench, gate, python, rows, suite, task
 
 ENDLESS = "def grade_batch(samples):\n    while True:\n        pass\n"
 
@@ -219,3 +219,22 @@ def test_no_text_of_a_failed_sample_stays(bench: Bench) -> None:
     ran = bench.run("suites", "-s", doc=doc, subprocess=True)
     assert ran.code == 1
     assert "texts held: 0" in ran.text
+
+
+def test_an_interrupt_in_a_frame_that_hides_itself_ends_like_any_other(bench: Bench) -> None:
+    bench.write(
+        "suites/conftest.py",
+        """
+        import pytest
+        @pytest.fixture(autouse=True)
+        def impatient(request):
+            if request.node.name.endswith("-2]"):
+                __tracebackhide__ = True
+                raise KeyboardInterrupt
+        """,
+    )
+    ran = bench.run(doc=suite(task(dataset={"rows": FOUR})), subprocess=True)
+    assert ran.code == 2
+    assert "KeyboardInterrupt" in ran.text
+    assert "AssertionError" not in ran.text
+    assert [sample["id"] for sample in ran.samples] == ["0", "1"]
