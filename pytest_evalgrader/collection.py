@@ -13,6 +13,7 @@ from _pytest.fixtures import TopRequest
 
 from pytest_evalgrader.errors import SuiteError
 from pytest_evalgrader.gates import GateVerdict
+from pytest_evalgrader.graders.python import PythonGrader
 from pytest_evalgrader.plan import Candidate, SuitePlan, TaskPlan
 from pytest_evalgrader.reporting.failures import collection_failure
 from pytest_evalgrader.suite.loading import shown_path
@@ -257,17 +258,21 @@ class GateItem(pytest.Item):
         return self.path, 0, f"{self.parent.name}::{self.name}"
 
 
+_PATIENCE_S = 3600.0
+"""Seconds for what has no bound of its own: an application, a custom grader, waiting for a place in the queue."""
+_CALLS_OF_A_JUDGE = 3
+
+
 def outer_timeout(task: TaskPlan) -> float:
     """Bound an item of a task, in seconds, above everything that it may wait for by itself."""
-    per_row = 120.0 if task.preprocessor is None else task.preprocessor.timeout_s
-    total = 60.0 + per_row * (2 + (task.spec.fewshot.count if task.spec.fewshot else 0))
-    generation = task.generation
-    attempts = 1 + int(generation.get("max_retries") or 6) + int(generation.get("max_empty_retries") or 0)
-    per_call = float(generation.get("timeout_seconds") or 600.0)
-    calls = any(candidate.kind != "recorded" for candidate in task.candidates)
-    total += attempts * (per_call + 60.0) if calls else 0.0
+    total = 60.0
+    if task.preprocessor is not None:
+        total += task.preprocessor.timeout_s * (1 + (task.spec.fewshot.count if task.spec.fewshot else 0))
+    if any(candidate.kind != "recorded" for candidate in task.candidates):
+        total += _PATIENCE_S + task.longest_call_s
     for grader in task.graders:
-        total += float(getattr(grader, "timeout_s", 0.0) or 3600.0)
-        if getattr(grader, "model_access", False):
-            total += 3600.0
+        if isinstance(grader, PythonGrader):
+            total += grader.timeout_s + (_PATIENCE_S + task.longest_call_s if grader.model_access else 0.0)
+        else:
+            total += _PATIENCE_S + getattr(grader, "longest_call_s", _CALLS_OF_A_JUDGE * task.longest_call_s)
     return total

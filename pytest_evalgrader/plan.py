@@ -104,6 +104,7 @@ class TaskPlan:
         count: How many of the rows run.
         loaded: Rows of the dataset before `limit` (after a batch preprocessor).
         ids: A sample id for each row.
+        longest_call_s: A bound on the seconds that one call of a model of it may take; 0 where no model is asked.
     """
 
     suite: str
@@ -128,6 +129,7 @@ class TaskPlan:
     extract: Callable[[str], str | None] = lambda text: text
     sources: dict[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    longest_call_s: float = 0.0
 
     @property
     def id(self) -> str:
@@ -244,6 +246,7 @@ class _TaskBuilder:
         self.row_preprocessor: Preprocessor | None = None
         self.made: list[dict[str, Any]] = []  # by the row preprocessor, from the rows before `looked_at`
         self.looked_at = 0
+        self.longest_call_s = 0.0
 
     def where(self, below: str = "") -> str:
         return f"{self.loaded.relpath}: {self.place}{below}"
@@ -294,6 +297,7 @@ class _TaskBuilder:
             build_extractor, spec.output_extraction, where=self.where(".output_extraction")
         ) or (lambda text: text)
         self.graders(task, rows)
+        task.longest_call_s = self.longest_call_s
         if spec.calibration is not None and rows is not None:
             self.problems += calibration_problems(
                 self.processed(rows), spec.calibration.column, where=self.where(".calibration")
@@ -616,6 +620,11 @@ class _TaskBuilder:
         found = self.options.providers.check(name, may_call=self.options.may_call)
         if found:
             raise SuiteError([Problem(where, problem.message) for problem in found])
+        provider, _ = self.options.providers.resolve(name)
+        generation = self.loaded.spec.run.generation.merged(self.spec.generation).settings()
+        # A judge has the provider's settings, a candidate those of the suite.
+        bounds = (provider.longest_call_s({}), provider.longest_call_s(generation))
+        self.longest_call_s = max(self.longest_call_s, *bounds)
 
 
 class _Processed(list[dict[str, Any]]):

@@ -12,22 +12,21 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import CallError, Problem, SuiteError
+from ..errors import CallError
 from . import bodies
 from .adapting import Adaptation, blames_format
 from .permits import Outcome, Permits
-from .providers import Providers
+from .providers import LONGEST_BACKOFF_S, Providers
 from .recording import Caller, CallsMode, Recording, load_recording
 from .scope import Call, CallScope, StatusError
 from .transport import AttemptFailed, Transport
 
 _T = TypeVar("_T")
 _FIRST_BACKOFF_S = 0.5
-_LONGEST_BACKOFF_S = 30.0
 
 
 class Gateway:
@@ -94,18 +93,6 @@ class Gateway:
         caller = Caller(task_id, sample_id, model, epoch)
         return CallScope(self, suite, recording, caller, suite_limit, next(self._scopes))
 
-    def check_model(self, model: str) -> list[Problem]:
-        """List what is wrong with a model's name or its key, before any call."""
-        return self.providers.check(model, may_call=self.may_call)
-
-    def check_generation(self, model: str, generation: Mapping[str, Any]) -> list[Problem]:
-        """List the generation settings that the model's provider does not have; `where` is the setting."""
-        try:
-            provider, _ = self.providers.resolve(model)
-        except SuiteError as error:
-            return list(error.problems)
-        return bodies.check_generation(provider, generation)
-
     def warm(self) -> None:
         """Start the event loop and import the openai package, in the background."""
         with self._lock:
@@ -141,15 +128,6 @@ class Gateway:
         finally:
             loop.call_soon_threadsafe(loop.stop)
             thread.join(2)
-
-    def longest_call_s(self, model: str, generation: Mapping[str, Any]) -> float:
-        """Return a bound on the time one request may take, its repetitions and pauses included, but not the queue."""
-        provider, _ = self.providers.resolve(model)
-        timeout_s = generation.get("timeout_seconds") or provider.timeout_seconds
-        retries = generation.get("max_retries")
-        retries = provider.max_retries if retries is None else retries
-        requests = 1 + (generation.get("max_empty_retries") or 0)
-        return float(requests * (timeout_s * (retries + 1) + _LONGEST_BACKOFF_S * retries))
 
     def recording(self, path: Path) -> Recording:
         """Return what is recorded for a suite, as it was before this run.
@@ -257,7 +235,7 @@ class Gateway:
                 tries = f" (after {failures} attempts)" if failures > 1 else ""
                 raise StatusError(f"{call.label}: {failure.message}{tries}", failure.type_name, failure.status)
             first_s = _FIRST_BACKOFF_S * (2 if failure.limited else 1)
-            backoff_s = min(_LONGEST_BACKOFF_S, first_s * 2 ** (failures - 1))
+            backoff_s = min(LONGEST_BACKOFF_S, first_s * 2 ** (failures - 1))
             # Where the server names the pause, the queue of permits keeps it, for everybody.
             wait_s = backoff_s * (random.uniform(0.5, 1.0) if pause_s is None else random.uniform(0.0, 0.2))
             await asyncio.sleep(wait_s)

@@ -21,6 +21,8 @@ Api = Literal["responses", "chat_completions"]
 DEFAULT_PROVIDER = "openai"
 DEFAULT_TIMEOUT_S = 300.0
 DEFAULT_MAX_RETRIES = 5
+LONGEST_BACKOFF_S = 30.0
+"""Most seconds of a pause before another attempt that no `Retry-After` asked for."""
 OPENAI_URL = "https://api.openai.com/v1"
 # Model prefixes that are not providers: other parts of the program answer for them.
 RESERVED = ("recorded", "python")
@@ -53,6 +55,18 @@ class ProviderConfig:
     max_retries: int = DEFAULT_MAX_RETRIES
     allow_tools: bool = False
     base_url_env: str | None = None
+
+    def longest_call_s(self, generation: Mapping[str, Any]) -> float:
+        """Return a bound on the seconds one call may take, its repetitions and pauses included, but not the queue.
+
+        Args:
+            generation: The merged `generation`; what it says of time-outs and attempts comes before the provider's.
+        """
+        timeout_s = generation.get("timeout_seconds") or self.timeout_seconds
+        retries = generation.get("max_retries")
+        retries = self.max_retries if retries is None else retries
+        requests = 1 + (generation.get("max_empty_retries") or 0)
+        return float(requests * (timeout_s * (retries + 1) + LONGEST_BACKOFF_S * retries))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_evalgrader.errors import BudgetExhausted, CallError, Problem, SampleError, SuiteError
-from pytest_evalgrader.gateway.providers import EndpointConfig, Providers
+from pytest_evalgrader.gateway.providers import LONGEST_BACKOFF_S, EndpointConfig, Providers
 from pytest_evalgrader.graders.outcome import GradeOutcome, Invalid, Reason
 from pytest_evalgrader.graders.replies import plain
 from pytest_evalgrader.graders.turns import columns_of, conversation_of, metadata_of, place_of, turn_problems
@@ -86,6 +86,11 @@ class ExternalEndpoint:
         self._lock = threading.Lock()
         self._failed: tuple[float, Callable[[], CallError | SampleError]] | None = None
         self._clock = clock
+
+    @property
+    def longest_call_s(self) -> float:
+        """A bound on the seconds of one request, its repetitions and pauses included, but not the queue."""
+        return float((self.timeout_s + LONGEST_BACKOFF_S) * (self.max_retries + 1))
 
     @property
     def score_ids(self) -> tuple[str, ...]:

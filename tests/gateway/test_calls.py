@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_evalgrader.errors import BudgetExhausted, CallError, CallRefused
+from pytest_evalgrader.gateway.providers import ProviderConfig
 
 from .conftest import KEY, Bench
 from .server import FakeServer, Reply, Request, chat, responses
@@ -333,18 +334,15 @@ def test_a_missing_key_is_an_error_in_words(bench: Bench, server: FakeServer, mo
     monkeypatch.setattr(gateway.providers, "_env", {})
     with pytest.raises(CallError, match="OPENAI_API_KEY is not set"):
         bench.scope(gateway).generate("cand", prompt="x")
-    assert "OPENAI_API_KEY" in str(gateway.check_model("cand")[0])
+    assert "OPENAI_API_KEY" in str(gateway.providers.check("cand", may_call=True)[0])
     assert server.requests == []
 
 
-def test_what_can_be_known_at_collection(bench: Bench) -> None:
-    gateway = bench.gateway()
-    assert gateway.check_model("openai:m") == []
-    assert "unknown provider" in str(gateway.check_model("nowhere:m")[0])
-    assert [problem.where for problem in gateway.check_generation("openai:m", {"top_k": 1, "temperature": 0})] == [
-        "top_k"
-    ]
-    assert gateway.longest_call_s("openai:m", {"timeout_seconds": 10, "max_retries": 0}) == 10
+def test_the_longest_call_counts_attempts_and_pauses() -> None:
+    provider = ProviderConfig("local", "http://127.0.0.1", timeout_seconds=100, max_retries=2)
+    assert provider.longest_call_s({}) == 3 * 100 + 2 * 30
+    assert provider.longest_call_s({"timeout_seconds": 10, "max_retries": 0}) == 10
+    assert provider.longest_call_s({"max_empty_retries": 1}) == 2 * 360
 
 
 def test_importing_the_gateway_imports_no_client() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalkit import Bench, suite, task
+from evalkit import FOUR, Bench, python, suite, task
 
 APPLICATION = """
     import concurrent.futures, sys
@@ -45,3 +45,34 @@ def test_an_application_is_answered_for_by_its_own_samples(bench: Bench) -> None
     assert (said["answers"]["output_text"], said["answers"]["response_id"]) == ("2", "r1")
     assert "returned generator" in said["generates"]["error"]["message"]
     assert "returned a dict with nothing under output_text" in said["keyless"]["error"]["message"]
+
+
+def test_the_outer_timeout_is_above_what_a_sample_may_wait_for(bench: Bench) -> None:
+    bench.write(
+        "pyproject.toml",
+        """
+        [tool.pytest.ini_options]
+        [tool.evalgrader.providers.slow]
+        base_url = "http://127.0.0.1:9/v1"
+        timeout_seconds = 1000
+        max_retries = 20
+        """,
+    )
+    bench.write(
+        "suites/conftest.py",
+        """
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                marker = item.get_closest_marker("timeout")
+                if marker is not None:
+                    print("BOUND", item.nodeid.split("::")[1], marker.args[0])
+        """,
+    )
+    tasks = [
+        task(id="plain", grader=python(timeout_seconds=7), dataset={"rows": FOUR[:1]}),
+        task(id="asked", grader=python(timeout_seconds=7), models=["slow:m"], dataset={"rows": FOUR[:1]}),
+    ]
+    ran = bench.run("suites", "--collect-only", "-s", doc=suite(*tasks))
+    bounds = {line.split()[1]: float(line.split()[2]) for line in ran.text.splitlines() if line.startswith("BOUND")}
+    assert 7 < bounds["plain"] < 600
+    assert bounds["asked"] > 21 * 1000 + 20 * 30
