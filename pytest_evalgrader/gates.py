@@ -188,7 +188,7 @@ def evaluate(
         also = f" {_sentences(faults)}" if faults else ""
         return verdict("failed", f"{head} not met: {text} ({facts}).{named}{also}")
     if faults:
-        return verdict("failed", f"{head} not met in spite of {text} ({facts}): {_sentences(faults)}")
+        return verdict("failed", f"{head} not met: {text} ({facts}) would do, but {_sentences(faults)}")
     return verdict("passed", f"{head} met: {text} ({facts}).")
 
 

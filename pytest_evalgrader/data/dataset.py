@@ -207,8 +207,12 @@ def sample_ids(rows: Rows, id_column: str | None) -> tuple[list[str], list[str]]
         try:
             text = _id_text(row["id"] if id_column is None else lookup(row, column))
         except KeyError:
-            why = f"the row has no {quote(column)}"
             near = "" if column in rows.columns else did_you_mean(column, rows.columns, what="Columns")
+            parts = column.split(".")
+            if not any(".".join(parts[:size]) in rows.columns for size in range(1, len(parts) + 1)):
+                message = f"no row has the column {quote(column)} that id_column names. {near}".rstrip()
+                raise SuiteError([Problem(rows.where(index), message)]) from None
+            why = f"the row has no {quote(column)}"
         else:
             near = ""
             if text is None:

@@ -28,13 +28,21 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final, NoReturn
 
 from . import frames, guards, jail, policy, reduce, standins
 
 MESSAGE_CAP: Final = 2_000
 """Characters kept of an exception's message."""
+
+# Each function's neighbour, and the contract that wants that one.
+_TWINS: Final = {
+    "grade": ("grade_batch", "batch"),
+    "grade_batch": ("grade", "sample"),
+    "transform": ("transform_batch", "batch"),
+    "transform_batch": ("transform", "row"),
+}
 
 # Encodings that graders name; a child cannot load more, since it reads no files.
 _ENCODINGS: Final = (
@@ -288,7 +296,7 @@ class Child:
         try:
             self._compiled = policy.compile_grader(self._source, self._filename, guarded=self._guarded)
             if functions and not any(name in self._compiled.names for name in functions):
-                problems.append((0, no_function(functions)))
+                problems.append((0, no_function(functions, self._compiled.names)))
         except policy.Refusal as refusal:
             problems = refusal.problems
         return {"n": self._nonce, "problems": [[line, reduce.cut(text, 1_000)] for line, text in problems[:50]]}
@@ -432,9 +440,16 @@ def describe(raised: BaseException, source: str, filename: str) -> dict[str, Any
     return {"type": reduce.type_name(raised), "message": reduce.cut(text, MESSAGE_CAP), "traceback": trace}
 
 
-def no_function(functions: Sequence[str]) -> str:
-    """Return the problem of a program that binds none of its functions."""
-    return f"no function {' or '.join(functions)}: define `def {functions[0]}(…)` at the top level of the file"
+def no_function(functions: Sequence[str], names: Container[str] = ()) -> str:
+    """Return the problem of a program that binds none of its functions.
+
+    Args:
+        functions: What it should bind.
+        names: What it does bind; the function of another contract is pointed out.
+    """
+    text = f"no function {' or '.join(functions)}: define `def {functions[0]}(…)` at the top level of the file"
+    twin, contract = _TWINS.get(functions[0], ("", ""))
+    return f'{text}. There is {twin}, which goes with "contract": "{contract}".' if twin in names else text
 
 
 def awaited(result: Any) -> Any:

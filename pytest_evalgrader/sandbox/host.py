@@ -1053,7 +1053,7 @@ def _check_in_process(program: Program) -> list[Problem]:
             Problem(f"{program.filename}:{line}" if line else program.filename, text) for line, text in refusal.problems
         ]
     if program.functions and not any(name in compiled.names for name in program.functions):
-        return [Problem(program.filename, child.no_function(program.functions))]
+        return [Problem(program.filename, child.no_function(program.functions, compiled.names))]
     return []
 
 

@@ -139,6 +139,8 @@ def test_all_problems_of_a_file_at_once(sandbox: Sandbox) -> None:
 def test_a_missing_function(sandbox: Sandbox) -> None:
     found = sandbox.check(Program("def score(a, b):\n    return 1\n", "g.py", ("grade",)))
     assert found == [Problem("g.py", "no function grade: define `def grade(…)` at the top level of the file")]
+    (twin,) = sandbox.check(Program("def grade_batch(samples):\n    return {}\n", "g.py", ("grade",)))
+    assert twin.message.endswith('There is grade_batch, which goes with "contract": "batch".')
     either = sandbox.check(Program("x = 1", "g.py", ("grade", "grade_batch")))
     assert "grade or grade_batch" in either[0].message
 

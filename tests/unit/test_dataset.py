@@ -321,8 +321,15 @@ def test_ids_that_do_not_name_samples(ids: tuple[Any, ...], words: list[str]) ->
 def test_id_column() -> None:
     rows = Rows.from_list([{"id": "x", "meta": {"key": "p"}}, {"id": "x", "meta": {"key": "q"}}], where="d")
     assert sample_ids(rows, "meta.key") == (["p", "q"], [])
-    with pytest.raises(SuiteError, match='Did you mean "meta"'):
-        sample_ids(rows, "mete")
+    for misspelt, hint in (("mete", 'Did you mean "meta"'), ("mete.key", 'Columns: "id", "meta"')):
+        with pytest.raises(
+            SuiteError, match=rf'no row has the column "{misspelt}" that id_column names. {hint}'
+        ) as caught:
+            sample_ids(rows, misspelt)
+        assert len(caught.value.problems) == 1
+    with pytest.raises(SuiteError, match="needs one of its own in every row") as caught:
+        sample_ids(rows, "meta.kez")
+    assert len(caught.value.problems) == 2
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

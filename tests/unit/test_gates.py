@@ -206,7 +206,8 @@ def test_samples_that_a_batch_grader_put_below_their_threshold_are_named() -> No
     spec = metric(threshold=0.1, sample_threshold=0.5)
     got = judge(spec, scored(1.0, 0.2), misses=["row1"])
     assert got.outcome == "failed"
-    assert "1 sample misses sample_threshold 0.50: row1" in got.reason
+    assert got.reason.startswith("accuracy >= 0.10 not met: 0.600 (")
+    assert got.reason.endswith(" would do, but 1 sample misses sample_threshold 0.50: row1.")
     assert judge(spec, scored(1.0, 0.2)).outcome == "passed"
 
 
