@@ -29,7 +29,7 @@ from pytest_evalgrader.records import SampleRecord
 from pytest_evalgrader.reporting import failures, junit, terminal
 from pytest_evalgrader.reporting.files import RunWriter
 from pytest_evalgrader.reporting.safetext import VALUE_BYTES, one_line, safe
-from pytest_evalgrader.sandbox.host import Sandbox, SandboxError
+from pytest_evalgrader.sandbox.host import Sandbox
 from pytest_evalgrader.suite.loading import read_suite_text, shown_path
 
 RECORD_ATTRIBUTE = "evalgrader_record"
@@ -238,9 +238,7 @@ class EvalSession:
 
     def close(self) -> None:
         """End threads, children and calls; safe to call twice."""
-        if self._started is not None:
-            self._started[1].drop()
-            self._started = None
+        self._drop_started()
         if self.lookahead is not None:
             self.lookahead.close()
         if self._gateway is not None:
@@ -463,6 +461,7 @@ class EvalSession:
         """Leave gates out of the loop (they run after it), so that the last sample tears everything down."""
         if isinstance(item, GateItem):
             return True
+        self._drop_started(unless=item)
         self._next_item = nextitem
         if isinstance(nextitem, GateItem):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
@@ -512,14 +511,19 @@ class EvalSession:
         if not isinstance(item, SampleItem) or self.pipeline.runs_ahead(item.parent.task, item.candidate):
             return
         if self._started is not None:
-            if self._started[0] == item.key:
-                return
-            self._started[1].drop()
+            return
         self._retire_before(item)
         attempt = self.pipeline.begin(item.parent.task, item.candidate, item.index, item.epoch, item.nodeid)
         self._started = (item.key, attempt)
-        with suppress(SandboxError, OSError):  # the item tries again, and says so
+        with suppress(Exception):  # the item tries again, and says so: no fault of this one
             self.pipeline.advance(attempt, stop_before=NOT_AT_ONCE)
+
+    def _drop_started(self, unless: pytest.Item | None = None) -> None:
+        """End what was started for an item that does not take it: a fixture skipped it, or it was left out."""
+        started = self._started
+        if started is not None and not (isinstance(unless, SampleItem) and unless.key == started[0]):
+            self._started = None
+            started[1].drop()
 
     def _take(self, item: SampleItem) -> Attempt:
         if self._started is not None and self._started[0] == item.key:
@@ -908,7 +912,7 @@ class EvalSession:
             folder="" if folder is None else os.path.relpath(folder, self.config.invocation_params.dir),
         )
         if lines:
-            terminalreporter.section("evals")
+            terminalreporter.write_sep("=", terminal.TITLE)
             for text, markup in lines:
                 terminalreporter.write_line(text, **markup)
 

@@ -43,6 +43,8 @@ class _Row(NamedTuple):
 _NAMES = "metric"
 _COLUMNS = ("value", "95% interval", "n", "gate", "invalid", "errors", "tokens", "time")
 _LEFT = ("gate",)
+_COUNTS = ("invalid", "errors")
+_COSTS = ("tokens", "time")
 # Where the name of a task and model stands, these are empty.
 _OVERRUN = ("value", "95% interval", "n", "gate")
 
@@ -118,18 +120,31 @@ def summary_lines(run: Mapping[str, Any], *, verbosity: int = 0, width: int = WI
 
 
 class _Table:
-    """Lays rows out in columns; a column without any cell is left out."""
+    """Lays rows out in columns; a column without any cell is left out.
+
+    Where the names do not fit, counts that are 0 throughout go first (the line of totals has no such part either), and
+    the costs where the rest is too wide without any name.
+    """
 
     def __init__(self, rows: Sequence[_Row], width: int) -> None:
         self.columns = [title for title in _COLUMNS if any(row.cells.get(title) for row in rows)]
         self.widths = {
             title: max(len(title), *(len(row.cells.get(title, "")) for row in rows)) for title in self.columns
         }
-        room = width - sum(len(_GAP) + self.widths[title] for title in self.columns)
         own = [len(row.name) + row.indent for row in rows if row.indent]
-        beside = sum(len(_GAP) + self.widths[title] for title in self.columns if title in _OVERRUN)
+        beside = self._taken(_OVERRUN)
         spanning = [len(row.name) - beside for row in rows if not row.indent]
-        self.room = max(_NARROWEST, min(room, max(len(_NAMES), *own, *spanning)))
+        wanted = max(len(_NAMES), *own, *spanning)
+        zero = [title for title in _COUNTS if {row.cells.get(title) or "0" for row in rows} == {"0"}]
+        for titles, needed in ((zero, wanted), (_COSTS, _NARROWEST)):
+            for title in titles:
+                if title in self.columns and width - self._taken(self.columns) < needed:
+                    self.columns.remove(title)
+        self.room = max(_NARROWEST, min(width - self._taken(self.columns), wanted))
+
+    def _taken(self, titles: Iterable[str]) -> int:
+        """Return the characters that these columns take, of those that there are."""
+        return sum(len(_GAP) + self.widths[title] for title in titles if title in self.columns)
 
     def head(self) -> str:
         """Return the line of titles."""
@@ -210,7 +225,7 @@ def _totals(run: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> str:
             said.append(f"{_count(outcomes.count(outcome), 'gate')} {outcome}")
     calls = sum(int((group.get("usage") or {}).get("model_calls") or 0) for group in groups)
     if calls:
-        said.append(_count(calls, "model call"))
+        said.append(_count(calls, "recorded model call" if run.get("calls") == "replay" else "model call"))
     ended = "" if run.get("status") != "interrupted" else " (interrupted)"
     return ", ".join(said) + ended
 

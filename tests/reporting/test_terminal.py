@@ -148,7 +148,21 @@ def test_columns_without_a_cell_are_left_out() -> None:
 def test_the_table_keeps_to_the_width_where_it_can(width: int) -> None:
     lines = texts(RUN, width=width).splitlines()
     table = lines[: next(i for i, line in enumerate(lines) if "dropped" in line)]
-    assert max(map(len, table)) <= max(width, 92)
+    assert max(map(len, table)) <= max(width, 74)
+
+
+def test_names_come_before_counts_that_are_zero() -> None:
+    own = group(
+        "replies",
+        "recorded:text",
+        {"apologises.agreement": metric(0.4, n=5), "apologises": metric(0.8, 0.376, 0.964, 5)},
+    )
+    own["request_counts"] = {"total": 5, "completed": 5, "failed": 0, "invalid": 0}
+    assert "invalid  errors  tokens   time" in texts({"groups": [own]})
+    narrow = texts({"groups": [own]}, width=64)
+    assert "apologises.agreement" in narrow
+    assert "errors" not in narrow
+    assert "tokens" in narrow
 
 
 def test_outcomes_are_coloured() -> None:
@@ -171,6 +185,10 @@ def test_hostile_names_stay_on_their_line() -> None:
 
 def test_an_interrupted_run_says_so() -> None:
     assert texts({**RUN, "status": "interrupted"}).endswith("300 model calls (interrupted)")
+
+
+def test_a_replay_called_no_model() -> None:
+    assert texts({**RUN, "calls": "replay"}).endswith(" 300 recorded model calls")
 
 
 def test_the_header_names_layers_and_calls() -> None:
