@@ -399,7 +399,11 @@ class _TaskBuilder:
             return Candidate(name, "provider")
         if provider == "python" and rest:
             function = import_trusted(
-                rest, self.options.trusted_modules, where=where, check_trust=not from_command_line
+                rest,
+                self.options.trusted_modules,
+                where=where,
+                takes=("prompt", "row"),
+                check_trust=not from_command_line,
             )
             return Candidate(name, "python", function=function, is_async=_is_async(function))
         if self.options.answered_by_hook and rest and provider not in self.options.providers.names:
@@ -562,7 +566,9 @@ class _TaskBuilder:
         options = self.options
         if isinstance(spec, CustomSpec):
             if spec.function is not None:
-                function = import_trusted(spec.function, options.trusted_modules, where=f"{where}.function")
+                function = import_trusted(
+                    spec.function, options.trusted_modules, where=f"{where}.function", takes=("sample", "item")
+                )
             else:
                 by_hook = options.find_grader(spec.key)
                 if by_hook is None:

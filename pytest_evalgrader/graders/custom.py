@@ -71,17 +71,20 @@ def _raised(error: BaseException) -> Invalid:
     )
 
 
-def import_trusted(name: str, trusted: Sequence[str], *, where: str, check_trust: bool = True) -> Callable[..., Any]:
+def import_trusted(
+    name: str, trusted: Sequence[str], *, where: str, takes: tuple[str, str], check_trust: bool = True
+) -> Callable[..., Any]:
     """Import `module:function` if the project trusts the module.
 
     Args:
         name: `module:function`; the function may be dotted.
         trusted: The ini option `evals_trusted_modules`.
         where: Named in the error.
+        takes: What the function is called with, such as `("sample", "item")`.
         check_trust: False where the name came from the command line, which is trusted.
 
     Raises:
-        SuiteError: The module is not trusted, does not import, or lacks the function.
+        SuiteError: The module is not trusted, does not import, lacks the function, or that cannot be called so.
     """
     module_name, _, path = name.partition(":")
     if not module_name or not path:
@@ -92,7 +95,8 @@ def import_trusted(name: str, trusted: Sequence[str], *, where: str, check_trust
                 Problem(
                     where,
                     f"a suite may only run modules that the project trusts, and {module_name!r} is not among them. "
-                    f"If it is yours, add it to pytest's ini file: evals_trusted_modules = {module_name}",
+                    f"If it is yours, add it to pytest's ini file, one module a line: "
+                    f"evals_trusted_modules = {module_name}",
                 )
             ]
         )
@@ -101,12 +105,22 @@ def import_trusted(name: str, trusted: Sequence[str], *, where: str, check_trust
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise SuiteError(
-            [Problem(where, f"module {module_name!r} could not be imported: {type(error).__name__}: {error}")]
-        ) from error
+        message = f"module {module_name!r} could not be imported: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]:
+            message += ". Install it, or name its folder in pytest's ini file, such as pythonpath = ."
+        raise SuiteError([Problem(where, message)]) from error
     for part in path.split("."):
         found = getattr(found, part, None)
     if not callable(found):
         raise SuiteError([Problem(where, f"module {module_name!r} has no function {path!r}.")])
     function: Callable[..., Any] = found
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # Some that are written in C tell nothing.
+        return function
+    try:
+        signature.bind(*takes)
+    except TypeError as error:
+        message = f"{name} is called with ({', '.join(takes)}), but takes {signature}: {error}."
+        raise SuiteError([Problem(where, message)]) from error
     return function

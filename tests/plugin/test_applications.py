@@ -76,3 +76,17 @@ def test_the_outer_timeout_is_above_what_a_sample_may_wait_for(bench: Bench) -> 
     bounds = {line.split()[1]: float(line.split()[2]) for line in ran.text.splitlines() if line.startswith("BOUND")}
     assert 7 < bounds["plain"] < 600
     assert bounds["asked"] > 21 * 1000 + 20 * 30
+
+
+def test_a_function_that_cannot_be_used_is_a_collection_error(bench: Bench) -> None:
+    bench.write("application.py", "def takes_one(prompt):\n    return prompt\n")
+    bench.write(
+        "pytest.ini", "[pytest]\nevals_trusted_modules =\n    application\n    absent_application\npythonpath = .\n"
+    )
+    doc = suite(
+        task(dataset={"rows": FOUR}, grader={"type": "custom", "key": "k", "function": "absent_application:check"}),
+        run={"models": ["python:application:takes_one"]},
+    )
+    shown = bench.run(doc=doc, subprocess=True).text
+    assert "application:takes_one is called with (prompt, row), but takes (prompt): too many positional" in shown
+    assert "Install it, or name its folder in pytest's ini file, such as pythonpath = ." in shown
