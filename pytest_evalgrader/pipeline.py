@@ -22,7 +22,7 @@ from pytest_evalgrader.graders.outcome import GradeOutcome, check_ranges, check_
 from pytest_evalgrader.graders.python import PythonBatchGrader, PythonGrader
 from pytest_evalgrader.plan import Candidate, TaskPlan
 from pytest_evalgrader.records import SampleRecord
-from pytest_evalgrader.sandbox.host import Sandbox, StartedRun
+from pytest_evalgrader.sandbox.host import Sandbox, SandboxError, StartedRun
 
 Kind = Literal["computes", "waits", "local"]
 """What a step does: computes at once, waits for another process, or has to run in the worker's main thread."""
@@ -158,6 +158,8 @@ class Pipeline:
             attempt.stop = error.message
         except CallError as error:
             attempt.error = SampleError(attempt.stage, error.message, error.type_name)
+        except SandboxError as error:
+            attempt.error = SampleError(attempt.stage, str(error), "SandboxError")
         self._complete(attempt)
 
     def _steps_of(self, task: TaskPlan, candidate: Candidate) -> list[Step]:

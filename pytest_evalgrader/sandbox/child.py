@@ -304,6 +304,7 @@ class Child:
     # --------------------------------------------------------------------------------------------------------- runs
 
     def _run(self, message: dict[str, Any]) -> None:
+        started = time.monotonic()
         printed = _Printed()
         sys.stdout = sys.stderr = printed
         self._failed_call = None
@@ -311,6 +312,7 @@ class Child:
         try:
             reply = self._outcome(message, printed)
             reply["printed"] = printed.take()
+            reply["took"] = time.monotonic() - started
             if self._spent:
                 reply["spent"] = True
             frame = frames.encode(reply)

@@ -57,6 +57,10 @@ class SandboxError(EvalgraderError):
     """The sandbox cannot be set up as it was asked for."""
 
 
+class _Ended(SandboxError):
+    """The sandbox's process has ended; another can be started."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A file of grader or preprocessor code.
@@ -233,6 +237,14 @@ class Sandbox:
         """
         if self.mode == "off":
             return _check_in_process(program)
+        for _ in range(2):
+            zygote, problems = self._check_in_child(program)
+            if zygote.alive:
+                break
+            # Not the program's doing: the zygote was killed, and took the child with it.
+        return problems
+
+    def _check_in_child(self, program: Program) -> tuple[_Zygote, list[Problem]]:
         deadline = time.monotonic() + CHECK_TIMEOUT_S
         process = self._acquire(program, CHECK_MEMORY_MB)
         try:
@@ -253,7 +265,7 @@ class Sandbox:
         finally:
             # Made with room for compiling, which is not the room that this program has asked for.
             self._discard(process)
-        return problems
+        return process.zygote, problems
 
     def run(
         self,
@@ -370,6 +382,13 @@ class Sandbox:
         self.close()
 
     def _acquire(self, program: Program, memory_mb: int) -> _Child:
+        try:
+            return self._acquire_once(program, memory_mb)
+        except _Ended:
+            # Killed from outside since it was last asked, which only this question showed.
+            return self._acquire_once(program, memory_mb)
+
+    def _acquire_once(self, program: Program, memory_mb: int) -> _Child:
         zygote = self._started()
         assert zygote is not None
         while True:
@@ -463,7 +482,7 @@ class _Order:
         }
 
 
-# How long a child may still talk whose time ended while nobody listened.
+# How long a child may still talk that began before its time ended, while nobody listened.
 _LATE_S: Final = 1.0
 
 
@@ -475,6 +494,7 @@ class StartedRun:
         self._order = order
         self._process: _Child | None = None
         self._asked_at = self._deadline = 0.0
+        self._late = False
         self._unsent: Exception | None = None
         if sandbox.mode != "off":
             self._post()
@@ -495,7 +515,7 @@ class StartedRun:
     def result(self) -> RunResult:
         """Wait until the run has ended, and return how.
 
-        A program that was done in time is not called late because nobody asked.
+        A program that was done in time is not called late because nobody asked, and one that was not still is.
 
         Raises:
             SandboxError: The sandbox had to be started anew and cannot be.
@@ -503,13 +523,16 @@ class StartedRun:
         sandbox, order = self._sandbox, self._order
         if sandbox.mode == "off":
             return _run_in_process(order.program, order.function, order.args, order.shape, order.seed, order.calls)
+        if self._process is None:
+            raise RuntimeError("this run has ended already")
         now = time.monotonic()
-        self._deadline = max(self._deadline, now + min(now - self._asked_at, _LATE_S))
+        self._late = now > self._deadline
+        if self._deadline - now < _LATE_S and not self._process.is_silent():
+            self._deadline = now + _LATE_S
         again = False
         while True:
             process = self._process
-            if process is None:
-                raise RuntimeError("this run has ended already")
+            assert process is not None
             try:
                 result = self._converse(process)
             except BaseException:
@@ -527,7 +550,7 @@ class StartedRun:
             if again or process.zygote.alive:
                 return _died(status, max_rss_kb, order.memory_mb)
             # Not the program's doing: the zygote is gone, and took the child with it. Once more, with a new one.
-            again, self._unsent = True, None
+            again, self._unsent, self._late = True, None, False
             self._post()
 
     def cancel(self) -> None:
@@ -546,6 +569,8 @@ class StartedRun:
             while True:
                 reply = process.hear(deadline, order.max_reply_bytes)
                 if "call" not in reply:
+                    if self._late and not _was_in_time(reply, order.timeout_s):
+                        return RunResult("timeout")
                     # Something of this sample stayed in the process, where a later one could meet it.
                     process.retired = process.retired or "spent" in reply
                     return _result_of(reply, order.shape, failed)
@@ -579,11 +604,18 @@ class _Gone(Exception):
     """The other side of a channel is gone."""
 
 
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return this process's end and the other's, which waits whatever `socket.setdefaulttimeout` a test has set."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(True)
+    return ours, theirs
+
+
 class _Zygote:
     """The process that forks children, and the control socket to it."""
 
     def __init__(self, *, guarded: bool) -> None:
-        ours, theirs = socket.socketpair()
+        ours, theirs = _socket_pair()
         package = Path(__file__).resolve().parents[1]
         settings = {
             "control": theirs.fileno(),
@@ -641,7 +673,7 @@ class _Zygote:
         descriptors: int = 1,
         program: Program | None = None,
     ) -> _Child:
-        ours, theirs = socket.socketpair()
+        ours, theirs = _socket_pair()
         request = {"op": "fork", "memory_mb": memory_mb, "cpu_s": cpu_s, "layers": layers, "descriptors": descriptors}
         try:
             with theirs:
@@ -669,13 +701,13 @@ class _Zygote:
     def _ask(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         with self._lock:
             if not self.alive:
-                raise SandboxError("the sandbox's process has ended")
+                raise _Ended("the sandbox's process has ended")
             try:
                 self._channel.send(frames.encode(request), time.monotonic() + START_TIMEOUT_S, descriptors)
                 return frames.decode(self._channel.receive(time.monotonic() + START_TIMEOUT_S, 1 << 16))
             except (_Gone, TimeoutError, frames.FrameError) as error:
                 self.alive = False
-                raise SandboxError("the sandbox's process has ended") from error
+                raise _Ended("the sandbox's process has ended") from error
             except BaseException:
                 # Interrupted between question and answer: the next answer would be taken for another question's.
                 self.alive = False
@@ -890,9 +922,10 @@ class _Channel:
 def _wait(ready: select.poll, deadline: float) -> None:
     remaining_ms = (deadline - time.monotonic()) * 1e3
     # Rounded up: a millisecond early would turn the last of them into a busy loop.
-    if remaining_ms <= 0 or not ready.poll(math.ceil(min(remaining_ms, _LONGEST_WAIT_MS))):
-        if deadline - time.monotonic() > 0:
-            return
+    if remaining_ms <= 0:
+        raise TimeoutError
+    # The clock is not asked again: one that a test has stopped would never reach the deadline.
+    if not ready.poll(math.ceil(min(remaining_ms, _LONGEST_WAIT_MS))) and remaining_ms <= _LONGEST_WAIT_MS:
         raise TimeoutError
 
 
@@ -954,6 +987,12 @@ def _died(status: int, max_rss_kb: int, memory_mb: int) -> RunResult:
         return RunResult("timeout", detail="its process used up its processor time")
     name = signal.Signals(number).name if number in signal.valid_signals() else str(number)
     return RunResult("crashed", detail=f"its process was ended by {name}")
+
+
+def _was_in_time(reply: dict[str, Any], timeout_s: float) -> bool:
+    # The program's own word: it may lie about its own result, and gains no more than that.
+    took = reply.get("took")
+    return type(took) is not float or took <= timeout_s
 
 
 def _is_error(error: Any) -> bool:

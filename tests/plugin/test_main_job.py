@@ -313,6 +313,60 @@ def test_a_sample_whose_grading_was_started_and_that_is_skipped_harms_no_other(e
     ]
 
 
+def test_what_was_started_for_a_skipped_sample_ends_before_the_next_item(bench: Bench) -> None:
+    bench.write(
+        "suites/conftest.py",
+        """
+        import pytest
+        @pytest.fixture(autouse=True)
+        def sometimes(request):
+            if request.node.name.endswith("-3]"):
+                pytest.skip("not today")
+        """,
+    )
+    bench.write(
+        "suites/test_zz.py",
+        """
+        from pytest_evalgrader.collection import SESSION_KEY
+        def test_that_no_grader_runs(request):
+            sandbox = request.config.stash[SESSION_KEY].sandbox
+            assert sandbox._count == len(sandbox._idle)
+        """,
+    )
+    source = """
+        def grade(sample, item):
+            while sample["sample_id"] == "3":
+                pass
+            return 1.0
+    """
+    ran = bench.run("suites", doc=suite(task(grader=python(source))))
+    assert sorted(ran.states.values()) == ["passed", "passed", "passed", "passed", "skipped"]
+
+
+def test_what_cannot_be_started_ahead_is_a_fault_of_its_own_item(each_mode: Bench) -> None:
+    each_mode.write(
+        "conftest.py",
+        """
+        from pytest_evalgrader.graders.python import PythonGrader
+        start = PythonGrader.start
+        def broken(self, sandbox, sample, item, calls):
+            if sample["sample_id"] == "2":
+                raise RuntimeError("cannot be started")
+            return start(self, sandbox, sample, item, calls)
+        PythonGrader.start = broken
+        def pytest_unconfigure():
+            PythonGrader.start = start
+        """,
+    )
+    ran = each_mode.run("suites", "-p", "no:cacheprovider", doc=suite(task()))
+    assert [(sample["id"], sample["outcome"]) for sample in ran.samples] == [
+        ("0", "passed"),
+        ("1", "passed"),
+        ("2", "error"),
+        ("3", "passed"),
+    ]
+
+
 def test_stopping_leaves_the_sample_that_was_started_out(bench: Bench) -> None:
     ran = bench.run("suites", "-x", doc=suite(task(grader=python("def grade(sample, item):\n    return None\n"))))
     assert list(ran.states.values()) == ["failure"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
 import threading
 import time
 from pathlib import Path
@@ -259,6 +260,35 @@ def test_a_started_run_that_never_ends_is_stopped_when_it_is_asked_for(sandbox: 
     assert started.result().status == "timeout"
 
 
+def test_a_started_run_that_took_too_long_is_late_whenever_it_is_asked_for(sandbox: Sandbox) -> None:
+    slow = program(
+        "import datetime\nend = datetime.datetime.now() + datetime.timedelta(seconds=0.5)\n"
+        "while datetime.datetime.now() < end:\n    pass\nreturn 1.0"
+    )
+    started = start(sandbox, slow, timeout_s=0.2)
+    time.sleep(1)
+    assert started.result().status == "timeout"
+    assert run(sandbox, slow).status == "returned"
+
+
+def test_a_stopped_clock_does_not_stop_the_time_out(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: now)
+        assert start(sandbox, program("while True:\n    pass"), timeout_s=0.2).result().status == "timeout"
+
+
+def test_large_texts_pass_whatever_time_out_sockets_have() -> None:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(5)
+    try:
+        with Sandbox() as sandbox:
+            result = start(sandbox, program("return {'score': 1.0, 'judge': {'text': 'x' * 3_000_000}}")).result()
+    finally:
+        socket.setdefaulttimeout(before)
+    assert result.status == "returned"
+
+
 def test_a_started_run_has_one_end(sandbox: Sandbox) -> None:
     started = start(sandbox, GOOD)
     assert started.result().status == "returned"
@@ -347,6 +377,21 @@ def test_a_started_run_survives_its_zygote() -> None:
         os.kill(sandbox._zygote._process.pid, 9)
         assert gone(children[1:])
         assert started.result().status == "returned"
+
+
+@needs_proc
+@pytest.mark.parametrize("asked", ["run", "check"])
+def test_a_zygote_that_is_killed_while_it_has_no_child_is_replaced(asked: str) -> None:
+    with Sandbox() as sandbox:
+        sandbox.warm()
+        assert sandbox._zygote is not None
+        zygote = sandbox._zygote._process
+        zygote.kill()
+        zygote.wait()
+        if asked == "run":
+            assert run(sandbox, GOOD).status == "returned"
+        else:
+            assert sandbox.check(GOOD) == []
 
 
 @needs_proc
