@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, quote_plus, urlsplit, urlunsplit
 
 from ..errors import CallError, Problem, SuiteError
 
@@ -28,6 +28,9 @@ OPENAI_URL = "https://api.openai.com/v1"
 RESERVED = ("recorded", "python")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]+\Z")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z-]*\Z")  # what may stand before a credential: Bearer, ApiKey, …
+_SECRET_NAME = re.compile(r"key|token|secret|sig|pass|auth|credential|code\Z", re.IGNORECASE)
 _API_PATHS = ("/chat/completions", "/responses", "/embeddings")
 
 
@@ -178,13 +181,15 @@ class Providers:
         """Return a provider's key, None where it needs none.
 
         Raises:
-            CallError: The variable is not set.
+            CallError: The variable is not set, or no header can hold its value.
         """
         if provider.api_key_env is None:
             return None
         key = self._env.get(provider.api_key_env, "").strip()
         if not key:
             raise CallError(self._missing_key(provider), "MissingKey")
+        if not _HEADER_VALUE.match(key):
+            raise CallError(f"provider {provider.name}: {_unfit(provider.api_key_env)}", "BadKey")
         return key
 
     def located(self, endpoint: EndpointConfig) -> EndpointConfig:
@@ -228,7 +233,7 @@ class Providers:
         """Return the headers of an endpoint.
 
         Raises:
-            CallError: A variable is not set.
+            CallError: A variable is not set, or no header can hold its value.
         """
         headers = {}
         for header, variable in endpoint.headers_env:
@@ -238,6 +243,8 @@ class Providers:
                     f"endpoint {endpoint.label}: the environment variable {variable} (header {header}) is not set.",
                     "MissingKey",
                 )
+            if not _HEADER_VALUE.match(value):
+                raise CallError(f"endpoint {endpoint.label}: header {header}: {_unfit(variable)}", "BadKey")
             headers[header] = value
         return headers
 
@@ -255,8 +262,11 @@ class Providers:
             provider, _ = self.resolve(model)
         except SuiteError as error:
             return list(error.problems)
-        if may_call and provider.api_key_env and not self._env.get(provider.api_key_env, "").strip():
-            return [Problem("", f"{model}: {self._missing_key(provider)}")]
+        if may_call:
+            try:
+                self.key(provider)
+            except CallError as error:
+                return [Problem("", f"{model}: {error.message}")]
         return []
 
     def check_endpoint(self, name_or_url: str, *, may_call: bool) -> list[Problem]:
@@ -272,7 +282,7 @@ class Providers:
         return []
 
     def secrets(self) -> tuple[str, ...]:
-        """Return every configured key and header value that is set, for `scrub`."""
+        """Return every configured key, header value and token of an address that is set, for `scrub`."""
         variables = [p.api_key_env for p in self._providers.values() if p.api_key_env]
         variables += [variable for e in self._endpoints.values() for _, variable in e.headers_env]
         variables += ["OPENAI_API_KEY", "OPENAI_ADMIN_KEY"]
@@ -281,8 +291,12 @@ class Providers:
             value = self._env.get(variable, "").strip()
             found.add(value)
             scheme, _, credential = value.partition(" ")
-            if credential and scheme.lower() in ("bearer", "basic", "token"):
+            if credential and _SCHEME.match(scheme):
                 found.add(credential.strip())
+        for endpoint in self._endpoints.values():
+            address = self._env.get(endpoint.url_env, "") if endpoint.url_env else ""
+            for value in _query_secrets(address or endpoint.url):
+                found |= {value, quote_plus(value), quote(value, safe="")}
         # Short values are placeholders of local servers ("x", "none"); replacing those would garble every text.
         return tuple(sorted((value for value in found if len(value) >= 8), key=len, reverse=True))
 
@@ -540,6 +554,23 @@ def _without_secrets(address: str) -> str:
     parts = urlsplit(address)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}".rstrip("/")
+
+
+def _query_secrets(address: str) -> list[str]:
+    """Return what an address's query names as a key; its other values (a version, a model) are no secrets."""
+    try:
+        query = parse_qsl(urlsplit(address.strip()).query)
+    except ValueError:
+        return []
+    return [value for name, value in query if _SECRET_NAME.search(name)]
+
+
+def _unfit(variable: str) -> str:
+    """Say what is wrong with a variable's value, without the value: the HTTP client's own message would show it."""
+    return (
+        f"the environment variable {variable} holds a character that no HTTP header can hold: a line break, another "
+        "control character, or one beyond ASCII. Copy the value anew."
+    )
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import email.utils
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from .bodies import error_text
@@ -196,12 +196,15 @@ class Transport:
     def _parse(
         self, status: int, headers: Mapping[str, str], content: bytes, url: str, provider: ProviderConfig | None
     ) -> Any:
-        text = scrub(content.decode("utf-8", "replace"), self._providers.secrets())
+        secrets = self._providers.secrets()
+        text = scrub(content.decode("utf-8-sig", "replace"), secrets)
         try:
             # A reward server may say NaN: that is its answer, kept as text, and no broken connection.
             data: Any = json.loads(
                 text, parse_constant=str if provider is None else _refuse_constant, parse_float=_finite
             )
+            if "\\" in text:
+                data = _scrubbed(data, secrets)
         except (ValueError, RecursionError):
             data = None
         if 200 <= status < 300:
@@ -223,8 +226,8 @@ class Transport:
         message = f"HTTP {status} from {url}: {said}"
         details = data.get("error") if isinstance(data, dict) else None
         code = details.get("code") if isinstance(details, dict) else None
-        pause_s = retry_after(headers) if status in (429, 503) else None
         retry = status >= 500 or status in _RETRIED
+        pause_s = retry_after(headers) if retry else None
         type_name = {
             400: "BadRequest",
             401: "Unauthorized",
@@ -290,6 +293,17 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float |
             moment = email.utils.parsedate_to_datetime(value).timestamp()
             return max(0.0, moment - (time.time() if now is None else now))
     return None
+
+
+def _scrubbed(data: Any, secrets: Sequence[str]) -> Any:
+    """Take secrets out of the texts of an answer, which may have held them in escapes."""
+    if isinstance(data, str):
+        return scrub(data, secrets)
+    if isinstance(data, dict):
+        return {scrub(key, secrets): _scrubbed(value, secrets) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_scrubbed(value, secrets) for value in data]
+    return data
 
 
 def _refuse_constant(name: str) -> None:

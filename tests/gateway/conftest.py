@@ -62,9 +62,15 @@ class Bench:
         return recording_path(self.suite)
 
     def gateway(
-        self, mode: Any = "live", *, concurrency: int = 10, max_calls: int | None = None, run_id: str = "run1"
+        self,
+        mode: Any = "live",
+        *,
+        concurrency: int = 10,
+        max_calls: int | None = None,
+        run_id: str = "run1",
+        key: str = KEY,
     ) -> Gateway:
-        env = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{self.url}/v1"}
+        env = {"OPENAI_API_KEY": key, "OPENAI_BASE_URL": f"{self.url}/v1"}
         store = RecordingStore(mode, run_id) if mode in ("fill", "refresh") else None
         if store:
             self.stores.append(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
 from collections.abc import Callable
@@ -95,6 +96,36 @@ def test_a_key_that_the_server_repeats_is_taken_out(bench: Bench, server: FakeSe
     assert generation.output_text == "your key is ***"
 
 
+@pytest.mark.parametrize("key", ['sk-a"quoted\\secret/of tests', "sk/a+secret/with=slashes=="])
+def test_a_key_that_the_server_repeats_in_escapes_is_taken_out(
+    make_bench: Callable[[str], Bench], server: FakeServer, key: str
+) -> None:
+    shown = json.dumps(responses(f"your key is {key}, {key}")).replace("/", "\\/").replace("sk", "\\u0073k")
+    server.answer = lambda request: Reply(shown.encode())
+    bench = make_bench(server.url)
+    scope = bench.scope(bench.gateway("fill", key=key))
+    assert scope.generate("cand", prompt="p").output_text == "your key is ***, ***"
+    bench.finish()
+    assert "secret" not in bench.recording.read_text()
+
+
+@pytest.mark.parametrize("key", ["sk-a\nsecret-0123", "sk-a\x00secret-0123", "sk-sécret-0123", "sk-\udce9-secret-0123"])
+def test_a_key_that_no_header_can_hold_is_told_by_its_variable(
+    make_bench: Callable[[str], Bench], server: FakeServer, key: str
+) -> None:
+    bench = make_bench(server.url)
+    scope = bench.scope(bench.gateway(key=key))
+    with pytest.raises(CallError, match="OPENAI_API_KEY holds a character that no HTTP header") as caught:
+        scope.generate("cand", prompt="p")
+    assert "0123" not in "".join(traceback.format_exception(caught.value))
+    assert server.requests == []
+
+
+def test_a_byte_order_mark_before_the_answer_is_taken_off(bench: Bench, server: FakeServer) -> None:
+    server.answer = lambda request: Reply(b"\xef\xbb\xbf" + json.dumps(responses("4")).encode())
+    assert bench.scope(bench.gateway()).generate("cand", prompt="p").output_text == "4"
+
+
 def test_a_server_that_is_not_there(make_bench: Callable[[str], Bench]) -> None:
     bench = make_bench("http://127.0.0.1:9")
     scope = bench.scope(bench.gateway())
@@ -122,13 +153,14 @@ def test_an_error_of_an_endpoint_has_its_status(bench: Bench, server: FakeServer
     assert getattr(caught.value, "status", None) == 404
 
 
-def test_retry_after_is_kept_by_everybody(bench: Bench, server: FakeServer) -> None:
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 529, 408])
+def test_retry_after_is_kept_by_everybody(bench: Bench, server: FakeServer, status: int) -> None:
     times: list[float] = []
 
     def answer(request: Request) -> Reply:
         times.append(time.monotonic())
         if len(times) == 1:
-            return Reply({}, 429, {"Retry-After": "0.4"})
+            return Reply({}, status, {"Retry-After": "0.4"})
         return Reply(responses("4"))
 
     server.answer = answer

@@ -228,3 +228,18 @@ def test_keys_are_in_no_repr(tmp_path: Path) -> None:
 def test_placeholders_are_no_secrets(tmp_path: Path) -> None:
     providers = load(tmp_path, "", OPENAI_API_KEY="x")
     assert scrub("x marks", providers.secrets()) == "x marks"
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "ApiKey", "X-Token"])
+def test_a_credential_is_a_secret_also_without_its_scheme(tmp_path: Path, scheme: str) -> None:
+    text = '[tool.evalgrader.endpoints.r]\nurl = "http://h"\nheaders_env = { A = "R_KEY" }\n'
+    providers = load(tmp_path, text, R_KEY=f"{scheme} {KEY}")
+    assert scrub(f"a {KEY} b", providers.secrets()) == "a *** b"
+
+
+def test_a_token_in_an_address_is_a_secret_and_a_version_is_none(tmp_path: Path) -> None:
+    text = '[tool.evalgrader.endpoints.r]\nurl = "http://h"\nurl_env = "R_URL"\n'
+    providers = load(tmp_path, text, R_URL="http://h/x?api_key=s%2Fecret-1234&version=2024-10-01")
+    said = "GET /x?api_key=s%2Fecret-1234&version=2024-10-01 (s/ecret-1234)"
+    assert scrub(said, providers.secrets()) == "GET /x?api_key=***&version=2024-10-01 (***)"
+    assert load(tmp_path, text, R_URL="http://[").secrets() == ()
