@@ -654,7 +654,7 @@ class GenerationSpec(Spec):
     prefill_think: bool | None = Field(
         default=None, description="Whether the chat template opens the reasoning block itself."
     )
-    use_cache: bool | None = Field(default=None, description="Whether the server may answer from its cache.")
+    use_cache: bool | None = Field(default=None, description="False asks anew in the mode fill.")
     timeout_seconds: Annotated[float, Within(0.1, 86400, "seconds")] | None = Field(
         default=None, description="Seconds until a request is given up."
     )
