@@ -395,7 +395,15 @@ class RecordingStore:
         if os.path.getsize(journal):
             temporary = path.with_name(f".{path.name}.tmp")
             with open(temporary, "w", encoding="ascii", newline="\n") as file:
-                file.writelines(_line(entry.to_dict()) for entry in sorted(recording, key=Entry.order))
+                for entry in sorted(recording, key=Entry.order):
+                    try:
+                        line = _line(entry.to_dict())
+                    except (ValueError, RecursionError) as error:
+                        # Only a line that was edited: what a run journals was written before.
+                        told = f"task {entry.caller.task_id}, sample {entry.caller.sample_id}: {error}"
+                        warnings.append(f"{path.name}: {told}; the call is left out")
+                    else:
+                        file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -418,8 +426,8 @@ def _read(path: Path, warnings: list[str]) -> Iterator[tuple[Entry, str | None]]
                 continue
             where = f"{path.name}:{number}"
             try:
-                data = json.loads(raw)
-            except ValueError:
+                data = json.loads(raw, parse_constant=_refuse_constant)
+            except (ValueError, RecursionError):
                 what = "a git conflict marker" if raw.startswith((b"<<<<<<<", b"=======", b">>>>>>>")) else "not JSON"
                 warnings.append(f"{where}: {what} (cut off or edited); the line is left out")
                 continue
@@ -432,6 +440,10 @@ def _read(path: Path, warnings: list[str]) -> Iterator[tuple[Entry, str | None]]
                 continue
             run = data.get("run")
             yield entry, run if isinstance(run, str) else None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _wrong_format(where: str, data: object) -> CallError:

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -353,19 +354,27 @@ class CallScope:
         async def attempt(adapted: Mapping[str, Any]) -> Any:
             return await gateway.transport.post(provider, path, adapted, timeout_s)
 
-        def read(data: Any) -> object:
+        def read(data: Any, *, is_recorded: bool = False) -> object:
             if not isinstance(data, Mapping):
                 raise bodies.UnusableReply(f"a JSON object is expected, not {str(data)[:100]!r}")
-            return bodies.read_embeddings(data) if path == "embeddings" else bodies.read_reply(path, data)
+            if path == "embeddings":
+                return bodies.read_embeddings(data)
+            return bodies.read_reply(_shape(data) if is_recorded else path, data)
 
         retries = settings.get("max_retries")
         call = self._call(
             label, provider.name, attempt, read, sent, provider.max_retries if retries is None else retries
         )
+
         call.adapts = True
         call.adapts_formats = adapts_formats
         try:
-            return self._through_recording({"api": api, "model": label, "body": asked}, call, reuses=reuses)
+            return self._through_recording(
+                {"api": api, "model": label, "body": asked},
+                call,
+                reuses=reuses,
+                read_recorded=partial(read, is_recorded=True),
+            )
         finally:
             if on_wait is not None:
                 on_wait(call.waited_s)
@@ -395,7 +404,13 @@ class CallScope:
         )
 
     def _through_recording(
-        self, request: dict[str, Any], call: Call, *, reuses: bool = True, once: bool = False
+        self,
+        request: dict[str, Any],
+        call: Call,
+        *,
+        reuses: bool = True,
+        once: bool = False,
+        read_recorded: Callable[[Any], object] = lambda data: None,
     ) -> tuple[Any, list[str]]:
         gateway = self.gateway
         if gateway.mode == "live":
@@ -412,6 +427,15 @@ class CallScope:
             recording = gateway.recording(self._recording)
             entry = recording.find(digest, caller, nth)
             if entry is not None:
+                try:
+                    read_recorded(entry.response)
+                except bodies.UnusableReply as error:
+                    raise CallError(
+                        f"{self._recording.name}: the recorded answer to this request, of task "
+                        f"{entry.caller.task_id}, sample {entry.caller.sample_id}, is unusable (edited?): {error}. "
+                        "Take its line out and record again with --evals-calls=fill.",
+                        "UnusableRecording",
+                    ) from None
                 return entry.response, entry.notes
             if gateway.mode == "replay":
                 raise CallError(recording.explain_missing(request, caller, nth), "MissingRecording")

@@ -177,6 +177,47 @@ def test_other_formats_say_what_to_do(tmp_path: Path, line: str, words: str) -> 
     assert path.read_text() == line + "\n"
 
 
+@pytest.mark.parametrize("what", ["NaN", "[" * 100_000 + "]" * 100_000])
+def test_a_line_that_json_does_not_read_is_left_out(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "s.jsonl"
+    good = json.dumps(entry().to_dict())
+    path.write_text(f"{good.replace('{', '{' + f'{chr(34)}x{chr(34)}: {what}, ', 1)}\n{good}\n")
+    recording = load_recording(path)
+    assert len(recording) == 1
+    assert recording.warnings == ["s.jsonl:1: not JSON (cut off or edited); the line is left out"]
+
+
+def test_a_line_that_cannot_be_written_again_costs_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "recordings" / "s.jsonl"
+    write(path, entry("12345"), entry(input="kept"))
+    path.write_text(path.read_text().replace('"12345"', "1e999"))
+    assert "sample row1: Out of range float values" in write(path, entry(input="new"))[0]
+    assert sorted(e.request["body"]["input"] for e in load_recording(path)) == ["kept", "new"]
+
+
+@pytest.mark.parametrize("response", [None, "x", [1], {}, 5, {"output": [None]}, {"choices": 5}, {"data": [5]}])
+@pytest.mark.parametrize("mode", ["replay", "fill"])
+def test_an_answer_edited_beyond_use_is_told(bench: Bench, server: FakeServer, mode: Any, response: Any) -> None:
+    def asks(scope: Any) -> list[Any]:
+        return [
+            lambda: scope.generate("cand", prompt="p"),
+            lambda: scope.responses("openai:j", {"input": "same"}),
+            lambda: scope.embeddings("openai:e", {"input": "same"}),
+        ]
+
+    vectors = {"data": [{"index": 0, "embedding": [1.0]}]}
+    server.answer = lambda request: Reply(vectors if request.path.endswith("embeddings") else responses("4"))
+    for ask in asks(bench.scope(bench.gateway("fill", run_id="a"))):
+        ask()
+    bench.finish()
+    lines = [json.loads(line) | {"response": response} for line in bench.recording.read_text().splitlines()]
+    bench.recording.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for ask in asks(bench.scope(bench.gateway(mode, run_id="b"))):
+        with pytest.raises(CallError, match=r"s\.jsonl: the recorded answer .*task sums, sample row0, is unusable"):
+            ask()
+    assert len(server.requests) == 3
+
+
 def test_two_runs_do_not_write_one_recording(tmp_path: Path) -> None:
     path = tmp_path / "recordings" / "s.jsonl"
     one, other = RecordingStore("fill", "a"), RecordingStore("fill", "b")
