@@ -56,6 +56,7 @@ class PlanOptions:
         find_grader: Asks the conftest hooks for a custom grader.
         answered_by_hook: Whether a conftest hook answers for models of its own.
         build_graders: False on the controller, where samples are not graded.
+        uses_recordings: Whether recordings are read or written (not in live).
     """
 
     rootdir: Path
@@ -70,6 +71,7 @@ class PlanOptions:
     answered_by_hook: bool = False
     build_graders: bool = True
     shown_from: Path | None = None
+    uses_recordings: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,10 @@ def load_plan(path: Path, options: PlanOptions, sandbox: Sandbox) -> SuitePlan:
     """
     loaded = load_suite(path, rootdir=options.rootdir, shown_from=options.shown_from)
     problems: list[Problem] = []
+    recording = recording_path(loaded.path)
+    if options.uses_recordings and not recording.resolve().is_relative_to(options.rootdir.resolve()):
+        told = f"its recording {recording.parent.name}/{recording.name} is a link that leaves pytest's rootdir."
+        problems.append(Problem(loaded.relpath, f"{told} Put the recording itself there."))
     warnings: list[str] = []
     tasks = []
     for index in range(len(loaded.spec.tasks)):

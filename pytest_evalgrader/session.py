@@ -154,6 +154,7 @@ class EvalSession:
             find_grader=lambda key: hooks.pytest_evalgrader_grader(key=key),
             answered_by_hook=bool(hooks.pytest_evalgrader_generate.get_hookimpls()),
             build_graders=not self._distributed,
+            uses_recordings=settings.calls != "live",
         )
 
     def _hooks(self, folder: Path) -> Any:
@@ -734,7 +735,7 @@ class EvalSession:
                 self._finish(session, stopped, interrupted=interrupted)
             raise
         early = session.shouldstop or session.shouldfail
-        stopped = f"the run stopped early ({early})" if early else ""
+        stopped = f"the run stopped early: {str(early).rstrip('.')}" if early else ""
         if self._await_batches():
             self._finish(session, stopped or "the run was interrupted", interrupted=True)
             raise KeyboardInterrupt
@@ -1014,4 +1015,4 @@ def _why_stopped(session: pytest.Session, error: BaseException) -> str:
     if _by_hand(error):
         return "the run was interrupted"
     said = session.shouldstop or session.shouldfail or str(error) or type(error).__name__
-    return f"the run stopped early ({said})"
+    return f"the run stopped early: {str(said).rstrip('.')}"

@@ -355,7 +355,7 @@ class RecordingStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             while True:
-                file = open(journal, "a+", encoding="ascii", errors="strict", newline="\n")  # noqa: SIM115
+                file = open(journal, "a+", encoding="ascii", newline="\n", opener=_no_link)  # noqa: SIM115
                 try:
                     _lock(file)
                     # A run that ended in between has removed the file that was opened here.
@@ -394,7 +394,8 @@ class RecordingStore:
             recording.add(entry)
         if os.path.getsize(journal):
             temporary = path.with_name(f".{path.name}.tmp")
-            with open(temporary, "w", encoding="ascii", newline="\n") as file:
+            temporary.unlink(missing_ok=True)  # also a link that a suite brought along
+            with open(temporary, "x", encoding="ascii", newline="\n") as file:
                 for entry in sorted(recording, key=Entry.order):
                     try:
                         line = _line(entry.to_dict())
@@ -457,6 +458,11 @@ def _wrong_format(where: str, data: object) -> CallError:
             "--evals-calls=fill."
         )
     return CallError(f"{where}: not a recording of this version: {told}", "RecordingFormat")
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file, but not what a link of its name leads to: a suite may bring links along."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _lock(file: IO[str]) -> None:

@@ -218,6 +218,22 @@ def test_an_answer_edited_beyond_use_is_told(bench: Bench, server: FakeServer, m
     assert len(server.requests) == 3
 
 
+@pytest.mark.parametrize("name", ["s.jsonl.journal", ".s.jsonl.tmp"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("precious\n")
+    path = tmp_path / "recordings" / "s.jsonl"
+    path.parent.mkdir()
+    (path.parent / name).symlink_to(outside)
+    if name.endswith("journal"):
+        with pytest.raises(CallError, match="cannot be written"):
+            write(path, entry())
+    else:
+        write(path, entry())
+        assert len(load_recording(path)) == 1
+    assert outside.read_text() == "precious\n"
+
+
 def test_two_runs_do_not_write_one_recording(tmp_path: Path) -> None:
     path = tmp_path / "recordings" / "s.jsonl"
     one, other = RecordingStore("fill", "a"), RecordingStore("fill", "b")

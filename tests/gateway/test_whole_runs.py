@@ -210,3 +210,17 @@ def test_the_first_worker_that_is_ready_does_not_wait_for_the_others(
     else:
         assert code != 0
         assert "Different tests were collected" in shown
+
+
+@pytest.mark.parametrize("mode", ["fill", "replay", "refresh"])
+def test_a_recording_that_leads_out_of_the_rootdir_is_refused(tmp_path: Path, server: FakeServer, mode: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "project").mkdir()
+    run = Run(tmp_path / "project", server)
+    run.lay(["1"])
+    run.recording.parent.symlink_to(outside)
+    assert run.start(f"--evals-calls={mode}").wait(60) == 2
+    assert "recordings/s.jsonl is a link that leaves pytest's rootdir" in run.shown.read_text()
+    assert list(outside.iterdir()) == []
+    assert server.requests == []
