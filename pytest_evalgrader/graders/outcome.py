@@ -55,6 +55,7 @@ class GradeOutcome:
         not_applicable: Score ids that a judge declined to give (NA); the sample does not count for them.
         printed: What the grader printed, capped.
         exception: What it raised, where it ran in this process: a debugger looks at its frames.
+        bare: Whether the grader returned a single number instead of an object.
     """
 
     scores: dict[str, float] = field(default_factory=dict)
@@ -63,6 +64,14 @@ class GradeOutcome:
     not_applicable: tuple[str, ...] = ()
     printed: str = ""
     exception: BaseException | None = None
+    bare: bool = False
+
+    @property
+    def payload(self) -> Any:
+        """What the grader returned, as far as it was kept: the number, or the scores and the judge payload."""
+        if self.bare:
+            return next(iter(self.scores.values()), None)
+        return {"scores": dict(self.scores), **({} if self.judge is None else {"judge": self.judge})}
 
 
 def hint_for(reduced: Mapping[str, Any]) -> str:
@@ -105,7 +114,7 @@ def outcome_of(reduced: Mapping[str, Any], *, metric_id: str, printed: str = "")
     if kind == "number":
         number = reduced.get("number")
         if isinstance(number, (int, float)) and not isinstance(number, bool):
-            return GradeOutcome(scores={metric_id: number}, printed=printed)
+            return GradeOutcome(scores={metric_id: number}, printed=printed, bare=True)
         invalid = Invalid("non_finite", raw, f"The grader returned {number}, not a finite number (non_finite).")
         return GradeOutcome(invalid=invalid, printed=printed)
     if kind == "mapping":
@@ -124,7 +133,7 @@ def check_ranges(outcome: GradeOutcome, ranges: Mapping[str, tuple[float, float]
     outside = outside_of(outcome.scores, ranges)
     if outside:
         message = f"{'; '.join(outside)} (out_of_range)."
-        outcome.invalid = Invalid("out_of_range", dict(outcome.scores), message)
+        outcome.invalid = Invalid("out_of_range", outcome.payload, message)
 
 
 def outside_of(scores: Mapping[str, float], ranges: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -147,7 +156,7 @@ def check_repeats(outcome: GradeOutcome, given: Collection[str]) -> None:
             f"The grader gives {listed}, which another grader of the task gave already; each score needs one grader "
             "(wrong_type)."
         )
-        outcome.invalid = Invalid("wrong_type", dict(outcome.scores), message)
+        outcome.invalid = Invalid("wrong_type", outcome.payload, message)
 
 
 def zeros(metric_ids: Collection[str], fallback: str) -> dict[str, float]:

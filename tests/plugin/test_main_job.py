@@ -111,12 +111,19 @@ def test_invalid_zero_never_helps_where_lower_is_better(bench: Bench) -> None:
     assert ran.state("gate[") == "failure"
 
 
-def test_out_of_range_is_invalid_and_not_clamped(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "payload", [1.5, {"scores": {"score": 1.5, "other": 1}}, {"scores": {"score": 1.5}, "judge": {"why": "x"}}]
+)
+def test_out_of_range_is_invalid_and_not_clamped(bench: Bench, payload: object) -> None:
     doc = suite(
-        task(grader=python("def grade(sample, item):\n    return 1.5\n"), metrics=[{"id": "score", "range": [0, 1]}])
+        task(
+            grader=python(f"def grade(sample, item):\n    return {payload!r}\n"),
+            metrics=[{"id": "score", "range": [0, 1]}],
+        )
     )
     ran = bench.run(doc=doc)
     assert ran.samples[0]["judge"]["invalid"]["reason"] == "out_of_range"
+    assert ran.samples[0]["judge"]["invalid"]["raw"] == payload
     assert ran.samples[0]["scores"] == {"score": 0.0}
 
 
