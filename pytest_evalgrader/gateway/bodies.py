@@ -57,6 +57,9 @@ CTX_EMBEDDING_FIELDS = frozenset(("model", "input", "dimensions", "encoding_form
 _CLIENT_OPTIONS = ("extra_headers", "extra_query", "extra_body", "timeout", "idempotency_key", "max_retries")
 
 _CHAT_STOPS = 4
+_REASONING_PARTS = ("thinking", "reasoning", "reasoning_text", "reasoning_content")
+# What a part of `input` names that the provider stores: other people's data, too.
+_STORED_PARTS = ("file_id", "container_id")
 
 
 def check_generation(provider: ProviderConfig, generation: Mapping[str, Any]) -> list[Problem]:
@@ -196,6 +199,24 @@ def check_ctx_fields(method: str, fields: Mapping[str, Any], provider: ProviderC
         raise CallRefused(f"ctx.{method}: {field!r} is {what}. Allowed: {', '.join(sorted(allowed))}.")
     if fields.get("input") is None:
         raise CallRefused(f"ctx.{method}: input is missing.")
+    try:
+        stored = None if provider.allow_tools else _stored(fields["input"])
+    except RecursionError:
+        raise CallRefused(f"ctx.{method}: input is nested too deep.") from None
+    if stored is not None:
+        raise CallRefused(f"ctx.{method}: " + _tools_refusal(provider, f"{stored} in input (stored state)"))
+
+
+def _stored(value: object) -> str | None:
+    """Name what an input takes from the provider's store, None where it brings everything itself."""
+    if isinstance(value, Mapping):
+        if value.get("type") == "item_reference":
+            return "an item_reference"
+        found = next((key for key in _STORED_PARTS if value.get(key) is not None), None)
+        return f"a {found}" if found else next(filter(None, map(_stored, value.values())), None)
+    if isinstance(value, (list, tuple)):
+        return next(filter(None, map(_stored, value)), None)
+    return None
 
 
 def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,11 +340,19 @@ def read_chat(data: Mapping[str, Any]) -> Reply:
     content = said.get("content")
     reason = first.get("finish_reason")
     ended = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(str(reason))
-    reasoning = said.get("reasoning_content") or said.get("reasoning")
+    # A list of parts may hold the reasoning (Mistral) or a refusal beside the answer.
+    parts = content if isinstance(content, list) else [content]
+    kinds = [part.get("type") if isinstance(part, Mapping) else None for part in parts]
+    thoughts = [said.get("reasoning_content") or said.get("reasoning")]
+    for part, kind in zip(parts, kinds, strict=True):
+        if kind in _REASONING_PARTS:
+            thoughts.append("".join(_texts(part.get("thinking") or part.get("text"))))
+    refused = [_text(part.get("refusal")) for part, kind in zip(parts, kinds, strict=True) if kind == "refusal"]
+    answer = [part for part, kind in zip(parts, kinds, strict=True) if kind not in (*_REASONING_PARTS, "refusal")]
     return Reply(
-        text=content if isinstance(content, str) else "".join(_texts(content)),
-        reasoning=reasoning if isinstance(reasoning, str) and reasoning else None,
-        refusal=_name(said.get("refusal")),
+        text="".join(_texts(answer)),
+        reasoning="\n\n".join(text for text in thoughts if isinstance(text, str) and text) or None,
+        refusal=_name(said.get("refusal")) or "".join(refused) or None,
         response_id=_name(data.get("id")),
         model=_name(data.get("model")),
         ended=ended,

@@ -179,6 +179,24 @@ def test_graders_may_not_send(more: dict[str, Any]) -> None:
         bodies.check_ctx_fields("responses_create", {"input": "x", **more}, RESPONSES)
 
 
+@pytest.mark.parametrize(
+    ("item", "named"),
+    [
+        ({"type": "item_reference", "id": "msg_1"}, "an item_reference"),
+        ({"role": "user", "content": [{"type": "input_file", "file_id": "file-1"}]}, "a file_id"),
+        ({"role": "user", "content": [{"type": "input_image", "file_id": "file-1"}]}, "a file_id"),
+        ({"type": "code_interpreter_call", "container_id": "c"}, "a container_id"),
+    ],
+)
+def test_graders_may_not_name_what_the_provider_stores(item: dict[str, Any], named: str) -> None:
+    fields = {"input": [{"role": "user", "content": "the file_id"}, item]}
+    with pytest.raises(CallRefused, match=f"{named} in input.*allow_tools = true"):
+        bodies.check_ctx_fields("responses_create", fields, RESPONSES)
+    allowing = ProviderConfig("openai", "http://h/v1", allow_tools=True)
+    bodies.check_ctx_fields("responses_create", fields, allowing)
+    bodies.check_ctx_fields("responses_create", {"input": fields["input"][:1]}, RESPONSES)
+
+
 def test_graders_may_send() -> None:
     fields = dict.fromkeys(bodies.CTX_RESPONSE_FIELDS, "x")
     bodies.check_ctx_fields("responses_create", fields, RESPONSES)
@@ -252,6 +270,25 @@ def test_parts_of_chat_replies_are_kept() -> None:
     assert [item["type"] for item in odd["output"]] == ["message"]
     refused = bodies.responses_dict("chat_completions", chat({"content": None, "refusal": "no"}))
     assert refused["output"][0]["content"] == [{"type": "refusal", "refusal": "no"}]
+
+
+@pytest.mark.parametrize(
+    "thought",
+    [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "why"}]},
+        {"type": "thinking", "thinking": "why"},
+        {"type": "reasoning", "text": "why"},
+        {"type": "reasoning_text", "text": "why"},
+    ],
+)
+def test_reasoning_among_the_parts_of_a_chat_reply_is_kept_apart(thought: dict[str, Any]) -> None:
+    reply = bodies.read_chat(chat({"content": [thought, {"type": "text", "text": "4"}]}))
+    assert (reply.text, reply.reasoning) == ("4", "why")
+
+
+def test_a_refusal_among_the_parts_of_a_chat_reply_is_one() -> None:
+    reply = bodies.read_chat(chat({"content": [{"type": "refusal", "refusal": "no"}]}))
+    assert (reply.text, reply.refusal) == ("", "no")
 
 
 def test_responses_replies_are_read() -> None:
