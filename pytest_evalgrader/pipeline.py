@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import sysconfig
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -30,6 +33,8 @@ NOT_IN_A_THREAD: tuple[Kind, ...] = ("local",)
 NOT_AT_ONCE: tuple[Kind, ...] = ("local", "waits")
 
 PRINTED_LIMIT = 64 * 1024
+# Folders whose frames are not the project's own.
+_FOREIGN = (os.path.dirname(__file__), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 UNCLOSED = "the reasoning never closed, so the output is empty"
 
 
@@ -285,7 +290,9 @@ class Pipeline:
             raise
         except (Exception, SystemExit) as error:  # whatever the application under test raises is that sample's error
             raise SampleError(
-                "generate", f"{candidate.name} raised {type(error).__name__}: {error}", type(error).__name__
+                "generate",
+                f"{candidate.name} raised {type(error).__name__}: {error}{_raised_at(error)}",
+                type(error).__name__,
             ) from error
         returned = type(said).__name__
         if isinstance(said, dict):
@@ -505,6 +512,13 @@ async def _guarded(awaitable: Any) -> tuple[Any, BaseException | None]:
         return await awaitable, None
     except SystemExit as error:
         return None, error
+
+
+def _raised_at(error: BaseException) -> str:
+    """Return the innermost place of the project's own code, such as ` (app.py:12)`; a path would differ by machine."""
+    foreign = ("<", *(f"{folder}{os.sep}" for folder in _FOREIGN))
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(foreign)]
+    return f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else ""
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

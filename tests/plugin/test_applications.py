@@ -40,8 +40,11 @@ def test_an_application_is_answered_for_by_its_own_samples(bench: Bench) -> None
     ran = bench.run(doc=suite(task(dataset={"rows": [row, row]}), run=run), subprocess=True)
     said = {sample["model"].rpartition(":")[2]: sample for sample in ran.samples}
     assert [said[name]["outcome"] for name in NAMES] == ["error", "error", "passed", "passed", "error", "error"]
-    assert said["quits"]["error"]["message"] == "python:application:quits raised SystemExit: 2"
-    assert said["quits_at_once"]["error"]["message"] == "python:application:quits_at_once raised SystemExit: 3"
+    assert said["quits"]["error"]["message"] == "python:application:quits raised SystemExit: 2 (application.py:4)"
+    assert (
+        said["quits_at_once"]["error"]["message"]
+        == "python:application:quits_at_once raised SystemExit: 3 (application.py:7)"
+    )
     assert (said["answers"]["output_text"], said["answers"]["response_id"]) == ("2", "r1")
     assert "returned generator" in said["generates"]["error"]["message"]
     assert "returned a dict with nothing under output_text" in said["keyless"]["error"]["message"]
