@@ -589,4 +589,6 @@ def _usage(data: Mapping[str, Any], input_name: str, output_name: str) -> dict[s
 
 
 def _keys(data: Mapping[str, Any]) -> str:
+    if data.get("error"):
+        return f"an error: {error_text(data)}"
     return f"the keys {', '.join(sorted(map(str, data))[:8])}" if data else "no keys"

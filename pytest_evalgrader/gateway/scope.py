@@ -162,7 +162,9 @@ class CallScope:
                 raise
             reply = bodies.read_reply(_shape(data), data)
             self._count("candidate", label, reply.response_id, reply.input_tokens, reply.output_tokens)
-            answer, reasoning, unclosed = split_reasoning(reply.text, prefilled=prefilled)
+            # A server that keeps reasoning apart has closed the block that the request opened.
+            begins_inside = prefilled and reply.reasoning is None
+            answer, reasoning, unclosed = split_reasoning(reply.text, prefilled=begins_inside)
             if answer.strip() or unclosed or reply.refusal:
                 break
         if reply.empty and not answer:

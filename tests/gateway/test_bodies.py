@@ -316,6 +316,19 @@ def test_responses_replies_are_read() -> None:
 @pytest.mark.parametrize(
     ("api", "data"),
     [
+        ("responses", {"error": {"message": "overloaded"}}),
+        ("chat_completions", {"error": {"message": "overloaded", "code": 529}}),
+        ("chat_completions", {"choices": None, "error": "overloaded"}),
+    ],
+)
+def test_an_error_that_came_with_status_200_is_told(api: Any, data: dict[str, Any]) -> None:
+    with pytest.raises(bodies.UnusableReply, match="this has an error: overloaded"):
+        bodies.read_reply(api, data)
+
+
+@pytest.mark.parametrize(
+    ("api", "data"),
+    [
         ("responses", {}),
         ("responses", {"output": "text"}),
         ("responses", {"output": ["text"]}),

@@ -351,3 +351,11 @@ def test_importing_the_gateway_imports_no_client() -> None:
     code = "import sys, pytest_evalgrader.gateway.client; print({'openai', 'httpx', 'pytest'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
+
+
+def test_a_block_that_the_request_opened_may_be_closed_by_the_server(bench: Bench, server: FakeServer) -> None:
+    server.answer = lambda request: Reply(chat("4", reasoning_content="2 and 2"))
+    scope = bench.scope(bench.gateway())
+    generation = scope.generate("local:cand", prompt="p", generation={"prefill_think": True})
+    assert (generation.output_text, generation.reasoning) == ("4", "2 and 2")
+    assert not generation.reasoning_unclosed
