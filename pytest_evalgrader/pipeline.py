@@ -11,7 +11,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from pytest_evalgrader.data.dataset import lookup
 from pytest_evalgrader.data.template import to_text
 from pytest_evalgrader.errors import BudgetExhausted, CallError, SampleError, Stage
 from pytest_evalgrader.gates import sample_reaches
+from pytest_evalgrader.gateway.providers import scrub, scrub_json
 from pytest_evalgrader.gateway.reasoning import cut_at_stop, split_reasoning
 from pytest_evalgrader.graders.custom import CustomGrader
 from pytest_evalgrader.graders.outcome import GradeOutcome, check_ranges, check_repeats, zeros
@@ -92,6 +93,7 @@ class Pipeline:
         gateway: Returns the process's gateway; only called when a call is made.
         run_id: The run's id, the same in all processes.
         generate_hook: Asks the conftest hooks for an answer.
+        secrets: Returns the keys that the project's own code, which can read them, must not carry into records.
     """
 
     def __init__(
@@ -100,11 +102,13 @@ class Pipeline:
         gateway: Callable[[], Any],
         run_id: str,
         generate_hook: Callable[[str, dict[str, Any]], Any] = lambda model, request: None,
+        secrets: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self.sandbox = sandbox
         self.gateway = gateway
         self.run_id = run_id
         self.generate_hook = generate_hook
+        self._secrets = secrets
         self._applications = _ApplicationLoop()
         self._steps: dict[tuple[TaskPlan, str], list[Step]] = {}
 
@@ -288,10 +292,10 @@ class Pipeline:
                     said = self._applications.run(said)
         except (SampleError, CallError):
             raise
-        except (Exception, SystemExit) as error:  # whatever the application under test raises is that sample's error
+        except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:
             raise SampleError(
                 "generate",
-                f"{candidate.name} raised {type(error).__name__}: {error}{_raised_at(error)}",
+                scrub(f"{candidate.name} raised {type(error).__name__}: {error}{_raised_at(error)}", self._secrets()),
                 type(error).__name__,
             ) from error
         returned = type(said).__name__
@@ -305,7 +309,7 @@ class Pipeline:
                 f'{candidate.name} returned {returned}; expected text or {{"output_text": text}}.',
                 "WrongType",
             )
-        return said
+        return scrub(said, self._secrets())
 
     def _extract(self, attempt: Attempt) -> None:
         task, record = attempt.task, attempt.record
@@ -343,6 +347,14 @@ class Pipeline:
             outcome = grader.outcome(run)
         elif isinstance(grader, CustomGrader):
             outcome = grader.grade(dict(attempt.sample), dict(attempt.item))
+            outcome.judge = scrub_json(outcome.judge, self._secrets())
+            if outcome.invalid is not None:
+                outcome.invalid = replace(
+                    outcome.invalid,
+                    raw=scrub_json(outcome.invalid.raw, self._secrets()),
+                    message=scrub(outcome.invalid.message, self._secrets()),
+                    error=scrub_json(outcome.invalid.error, self._secrets()),
+                )
         else:
             outcome = grader.grade(attempt.sample, attempt.item, attempt.row, self._scope(attempt))
         if outcome.invalid is None:

@@ -83,7 +83,9 @@ class EvalSession:
         self._store: Any = None
         self._recording_notes: list[str] = []
         self._gateway_lock = threading.Lock()
-        self.pipeline = Pipeline(self.sandbox, self.gateway, self.run_id, self._ask_generate_hook)
+        self.pipeline = Pipeline(
+            self.sandbox, self.gateway, self.run_id, self._ask_generate_hook, self.providers.secrets
+        )
         self.lookahead: Lookahead | None = None
         self._queue: _ItemQueue | None = None
         self._fixtures_seen: set[object] = set()

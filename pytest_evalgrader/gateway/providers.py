@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -324,6 +324,17 @@ def scrub(text: str, secrets: Iterable[str]) -> str:
         if secret in text:
             text = text.replace(secret, "***")
     return text
+
+
+def scrub_json(value: Any, secrets: Collection[str]) -> Any:
+    """Return a JSON value without the secrets in its texts, keys of objects included."""
+    if isinstance(value, str):
+        return scrub(value, secrets)
+    if isinstance(value, dict):
+        return {scrub_json(key, secrets): scrub_json(inner, secrets) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [scrub_json(inner, secrets) for inner in value]
+    return value
 
 
 def load_providers(pyproject: Path | None, env: Mapping[str, str]) -> Providers:

@@ -12,11 +12,11 @@ import email.utils
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from .bodies import error_text
-from .providers import DEFAULT_PROVIDER, EndpointConfig, ProviderConfig, Providers, scrub
+from .providers import DEFAULT_PROVIDER, EndpointConfig, ProviderConfig, Providers, scrub, scrub_json
 
 if TYPE_CHECKING:
     import httpx
@@ -204,7 +204,7 @@ class Transport:
                 text, parse_constant=str if provider is None else _refuse_constant, parse_float=_finite
             )
             if "\\" in text:
-                data = _scrubbed(data, secrets)
+                data = scrub_json(data, secrets)
         except (ValueError, RecursionError):
             data = None
         if 200 <= status < 300:
@@ -293,17 +293,6 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float |
             moment = email.utils.parsedate_to_datetime(value).timestamp()
             return max(0.0, moment - (time.time() if now is None else now))
     return None
-
-
-def _scrubbed(data: Any, secrets: Sequence[str]) -> Any:
-    """Take secrets out of the texts of an answer, which may have held them in escapes."""
-    if isinstance(data, str):
-        return scrub(data, secrets)
-    if isinstance(data, dict):
-        return {scrub(key, secrets): _scrubbed(value, secrets) for key, value in data.items()}
-    if isinstance(data, list):
-        return [_scrubbed(value, secrets) for value in data]
-    return data
 
 
 def _refuse_constant(name: str) -> None:

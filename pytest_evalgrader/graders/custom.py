@@ -46,7 +46,8 @@ class CustomGrader:
                 value = asyncio.run(_awaited(value))
         except (CallError, SampleError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception of a grader is an invalid result
+        # Any exception of a grader is an invalid result; what pytest raises to end an item is none of it.
+        except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:  # noqa: BLE001
             return GradeOutcome(invalid=_raised(error), exception=error)
         return outcome_of(reduce_result(value, "score"), metric_id=self.metric_id)
 

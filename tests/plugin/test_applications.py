@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from evalkit import FOUR, Bench, python, suite, task
 
 APPLICATION = """
@@ -93,3 +94,64 @@ def test_a_function_that_cannot_be_used_is_a_collection_error(bench: Bench) -> N
     shown = bench.run(doc=doc, subprocess=True).text
     assert "application:takes_one is called with (prompt, row), but takes (prompt): too many positional" in shown
     assert "Install it, or name its folder in pytest's ini file, such as pythonpath = ." in shown
+
+
+KEEPER = """
+    import asyncio, os
+
+    KEY = os.environ["OPENAI_API_KEY"]
+
+    def raises(prompt, row):
+        raise RuntimeError("401 for " + KEY)
+
+    def says(prompt, row):
+        return "my key is " + KEY
+
+    def gives_up(prompt, row):
+        raise asyncio.CancelledError("no " + KEY)
+
+    def grade(sample, item):
+        raise ValueError(sample["output_text"] + KEY)
+
+    async def stops(sample, item):
+        raise asyncio.CancelledError()
+
+    def tells(sample, item):
+        return {"scores": {"tells": 1.0}, "judge": {"seen": [KEY]}}
+
+    def odd(sample, item):
+        return KEY
+"""
+
+
+def test_a_key_that_the_projects_own_code_reads_reaches_no_record(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-a-secret-of-the-tests")
+    bench.write("keeper.py", KEEPER)
+    bench.write("pytest.ini", "[pytest]\nevals_trusted_modules = keeper\npythonpath = .\n")
+    data = {"rows": [{"question": "1+1?", "gold": "2", "answer": "2"}]}
+    names = ("raises", "says", "gives_up")
+    tasks = [task(id="asked", dataset=data, models=[f"python:keeper:{name}" for name in names])]
+    tasks += [
+        task(id=name, dataset=data, grader={"type": "custom", "key": name, "function": f"keeper:{name}"})
+        for name in ("grade", "stops", "tells", "odd")
+    ]
+    ran = bench.run("suites", "-vv", doc=suite(*tasks), subprocess=True)
+    by_name = {s["model"].rpartition(":")[2] if s["task_id"] == "asked" else s["task_id"]: s for s in ran.samples}
+    assert {name: sample["outcome"] for name, sample in by_name.items()} == {
+        "raises": "error",
+        "says": "passed",
+        "gives_up": "error",
+        "grade": "failed",
+        "stops": "failed",
+        "tells": "passed",
+        "odd": "failed",
+    }
+    assert by_name["says"]["output_text"] == "my key is ***"
+    assert "RuntimeError: 401 for ***" in by_name["raises"]["error"]["message"]
+    assert by_name["stops"]["judge"]["invalid"]["error"]["type"] == "CancelledError"
+    assert by_name["tells"]["judge"] == {"seen": ["***"]}
+    root = bench.pytester.path
+    shown = [ran.text, *(path.read_text() for path in [*root.glob("out/*"), root / "junit.xml"])]
+    assert not [text for text in shown if "a-secret-of" in text]
