@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import tempfile
 import threading
 import time
 import uuid
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.outcomes import Exit
 from _pytest.runner import runtestprotocol
 
 import pytest_evalgrader
@@ -648,7 +650,11 @@ class EvalSession:
         group = self.groups.get((record.suite, record.task_id, record.model))
         if group is None or self.writer is None:
             return
-        group.add(record, self.writer.append(text), len(text), last=last)
+        try:
+            offset = self.writer.append(text)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        group.add(record, offset, len(text), last=last)
         self._count_calls(record.calls)
         hook = self.config.hook.pytest_evalgrader_sample
         if hook.get_hookimpls():
@@ -860,9 +866,21 @@ class EvalSession:
         for group in groups:
             updates.update(group.updates())
         self.run = self._run_dict(groups, interrupted=interrupted)
-        self.writer.finish(order, updates)
-        self.writer.write_run(self.run)
+        unwritable: Exit | None = None
+        try:
+            self.writer.finish(order, updates)
+            self.writer.write_run(self.run)
+        except OSError as error:
+            unwritable = self._unwritable(error)
         self.config.hook.pytest_evalgrader_run(run=self.run)
+        if unwritable is not None:
+            raise unwritable
+
+    def _unwritable(self, error: OSError) -> Exit:
+        """Return what ends the run where its records cannot be written: the disk is full or gone."""
+        folder = self.settings.output
+        place = f"--evals-output: {folder}" if folder is not None else f"the run's records in {tempfile.gettempdir()}"
+        return Exit(f"{place} cannot be written: {error.strerror or error}")
 
     def _run_dict(self, groups: list[Group], *, interrupted: bool) -> dict[str, Any]:
         suites: dict[str, Any] = {}

@@ -238,3 +238,34 @@ def test_an_interrupt_in_a_frame_that_hides_itself_ends_like_any_other(bench: Be
     assert "KeyboardInterrupt" in ran.text
     assert "AssertionError" not in ran.text
     assert [sample["id"] for sample in ran.samples] == ["0", "1"]
+
+
+FULL = """
+import errno, os
+count = 0
+real = os.{name}
+def full(*args):
+    global count
+    count += 1
+    if count > {after}:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return real(*args)
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        os.{name} = full
+def pytest_unconfigure():
+    os.{name} = real
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "arrived", "gates"), [("pwrite", 2, 2, "skipped"), ("fsync", 0, 4, "passed")]
+)
+def test_a_full_disk_ends_the_run_in_words(each_mode: Bench, name: str, after: int, arrived: int, gates: str) -> None:
+    each_mode.write("conftest.py", FULL.format(name=name, after=after))
+    ran = each_mode.run("suites", doc=suite(task(metrics=gate(0.5))))
+    assert ran.code == 2, ran.text
+    assert "INTERNALERROR" not in ran.text
+    assert "out cannot be written: No space left on device" in ran.text
+    assert len(ran.samples) == arrived
+    assert ran.state("gate") == gates
