@@ -190,23 +190,24 @@ class Gateway:
         Raises:
             CallError: No usable answer.
         """
+        call.prepare()
         known = self._adaptations.setdefault(call.label, Adaptation())
         adaptation = known.copy()
         failures = 0
         while True:
             adaptation.take(known)
             sent = adaptation.apply(call.body, formats=call.adapts_formats)
-            began = time.monotonic()
-            try:
-                permit = await self.permits.acquire(
-                    call.limit_name, call.suite, call.suite_limit, call.recording, call.order
-                )
-            finally:
-                call.waited_s += time.monotonic() - began
+            permit = await self.permits.acquire(
+                call.limit_name, call.suite, call.suite_limit, call.recording, call.order
+            )
             outcome: Outcome = "failed"
             pause_s: float | None = None
+            began = time.monotonic()
             try:
-                data = await call.attempt(sent)
+                try:
+                    data = await call.attempt(sent)
+                finally:
+                    call.active_s += time.monotonic() - began
                 call.read(data)
                 outcome = "ok"
             except AttemptFailed as error:
@@ -239,7 +240,6 @@ class Gateway:
             # Where the server names the pause, the queue of permits keeps it, for everybody.
             wait_s = backoff_s * (random.uniform(0.5, 1.0) if pause_s is None else random.uniform(0.0, 0.2))
             await asyncio.sleep(wait_s)
-            call.waited_s += wait_s
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

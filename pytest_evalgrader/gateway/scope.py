@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,7 +52,7 @@ class Generation:
 
 @dataclass(slots=True)
 class Call:
-    """A request on its way; the event loop's thread adds `waited_s` and `notes`."""
+    """A request on its way; the event loop's thread adds `active_s` and `notes`."""
 
     label: str
     limit_name: str
@@ -65,7 +66,8 @@ class Call:
     suite_limit: int | None
     recording: str | None
     order: int = 0
-    waited_s: float = 0.0
+    prepare: Callable[[], object] = lambda: None
+    active_s: float = 0.0
     notes: list[str] = field(default_factory=list)
 
 
@@ -209,7 +211,7 @@ class CallScope:
             role: How the call is listed.
             timeout_s: Bound on one attempt; the provider's by default.
             max_retries: The provider's by default.
-            on_wait: Told the seconds that were spent in the queue, not calling.
+            on_wait: Told the seconds that were spent in queues and pauses and on the way, not in attempts.
 
         Returns:
             A plain dict of the Responses API with `output_text`, `id`, `model`, `status`, `incomplete_details`,
@@ -370,6 +372,9 @@ class CallScope:
 
         call.adapts = True
         call.adapts_formats = adapts_formats
+        # Imports the client: part of no attempt, and of no grader's time.
+        call.prepare = lambda: gateway.transport.prepare(provider)
+        began = time.monotonic()
         try:
             return self._through_recording(
                 {"api": api, "model": label, "body": asked},
@@ -379,7 +384,7 @@ class CallScope:
             )
         finally:
             if on_wait is not None:
-                on_wait(call.waited_s)
+                on_wait(max(0.0, time.monotonic() - began - call.active_s))
 
     def _call(
         self,
@@ -471,7 +476,8 @@ class CtxCalls:
     """Answers the `ctx` helpers of one run of a grader; knows no key. Made by `CallScope.ctx`.
 
     Attributes:
-        waited_s: Seconds spent waiting for a permit or between attempts; they do not count as the grader's time.
+        waited_s: Seconds spent outside of attempts (waiting for a permit, between attempts, importing the client); they
+            do not count as the grader's time.
     """
 
     def __init__(self, scope: CallScope, judge_model: str | None, embedding_model: str | None, max_calls: int) -> None:

@@ -95,6 +95,14 @@ class Transport:
         self._clients: dict[str, openai.AsyncOpenAI] = {}
         self._http: httpx.AsyncClient | None = None
 
+    def prepare(self, provider: ProviderConfig) -> None:
+        """Make the client of a provider, which takes its time once.
+
+        Raises:
+            CallError: The key's variable is not set.
+        """
+        self._client(provider)
+
     async def post(self, provider: ProviderConfig, path: Path, body: Mapping[str, Any], timeout_s: float) -> Any:
         """Ask a provider once.
 

@@ -252,6 +252,27 @@ def test_waiting_in_the_queue_is_not_the_graders_time(bench: Bench, server: Fake
     assert waits[0] < 0.25 < waits[1] < 1.5
 
 
+def test_neither_pauses_nor_the_clients_import_are_the_graders_time(
+    bench: Bench, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answer = lambda request: (
+        Reply({}, 503, {"Retry-After": "0.3"}) if request.nth == 1 else Reply(responses("4"), delay_s=0.2)
+    )
+    gateway = bench.gateway()
+    prepare = gateway.transport.prepare
+
+    def prepared(provider: ProviderConfig) -> None:
+        time.sleep(0.4)
+        prepare(provider)
+
+    monkeypatch.setattr(gateway.transport, "prepare", prepared)
+    ctx = bench.scope(gateway).ctx("openai:j", None, 5)
+    began = time.monotonic()
+    ctx("responses_create", {"input": "x"})
+    took = time.monotonic() - began
+    assert 0.68 < ctx.waited_s < took - 0.18
+
+
 def test_an_endpoint_is_asked_without_the_key(bench: Bench, server: FakeServer) -> None:
     server.answer = lambda request: Reply({"reward": 1.0} if request.method == "POST" else {"name": "n"})
     scope = bench.scope(bench.gateway())
