@@ -423,11 +423,13 @@ class _TaskBuilder:
         return Candidate(name, "provider")
 
     def check_column(self, column: str, rows: Rows, where: str) -> None:
-        """A recorded column that no row has is an error; row preprocessors may still add it, so ask them."""
+        """A recorded column that no row has is an error; row preprocessors may add or drop it, so ask them."""
+        columns: dict[str, None] = {}
         for row in self.rows_to_look_at(rows):
             try:
                 lookup(row, column)
             except KeyError:
+                columns.update(dict.fromkeys(row))
                 continue
             return
         raise SuiteError(
@@ -435,15 +437,21 @@ class _TaskBuilder:
                 Problem(
                     where,
                     f'no row has the column "{column}" that recorded:{column} reads. '
-                    + did_you_mean(column, rows.columns, what="Columns"),
+                    + did_you_mean(column, columns, what="Columns"),
                 )
             ]
         )
 
     def rows_to_look_at(self, rows: Rows) -> Iterator[dict[str, Any]]:
-        """Rows as loaded and, with a row preprocessor, as it returns them (lazily: the first that fits ends it)."""
+        """Rows as the row preprocessor, if any, returns them; lazily: whoever looks stops at the first that fits.
+
+        Where it fails on some, the rows as loaded follow: nobody knows what those would have had.
+        """
+        if self.row_preprocessor is not None:
+            yield from self.preprocessed(rows)
+            if len(self.made) == len(rows):
+                return
         yield from rows
-        yield from self.preprocessed(rows)
 
     def preprocessed(self, rows: Rows) -> Iterator[dict[str, Any]]:
         """Rows as the row preprocessor returns them, each made once; those that it fails on are left out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from evalkit import FOUR, Bench, gate, python, rows, suite, task
+from evalkit import FOUR, MODEL, Bench, gate, python, rows, suite, task
 
 UPDATES = """
 def grade_batch(samples):
@@ -180,6 +180,30 @@ def test_sample_threshold_on_what_a_batch_grader_sets(each_mode: Bench) -> None:
     ran = each_mode.run(doc=suite(task(grader=python(UPDATES, contract="batch"), metrics=metrics)))
     assert ran.state("gate[", "right") == "failure"
     assert "3" in next(case.find("failure").get("message") for name, case in ran.cases.items() if "gate[" in name)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("model", [MODEL, "recorded:reply"])
+def test_a_column_that_the_row_preprocessor_drops_is_missing(bench: Bench, model: str) -> None:
+    source = "def transform(row):\n    return {'q': row['question'], 'answer': row['answer'], 'reply2': row['reply']}\n"
+    data = [{**row, "reply": "1"} for row in FOUR]
+    template = "{{q}}" if model != MODEL else "{{question}}"
+    asked = task(
+        preprocess={"type": "python", "source": source},
+        dataset={"rows": data},
+        prompt_template=template,
+        target_template="",
+        models=[model],
+    )
+    ran = bench.run(doc=suite(asked))
+    assert ran.code == 2
+    assert ('"question"' if model == MODEL else 'Did you mean "reply2"?') in ran.text
+
+
+def test_a_row_preprocessor_that_fails_everywhere_errs_sample_by_sample(bench: Bench) -> None:
+    ran = bench.run(
+        doc=suite(task(preprocess={"type": "python", "source": "def transform(row):\n    return row['nothing']\n"}))
+    )
+    assert {sample["error"]["stage"] for sample in ran.samples} == {"preprocess"}
 
 
 def test_row_preprocessor(each_mode: Bench) -> None:
