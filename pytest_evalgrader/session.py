@@ -225,6 +225,7 @@ class EvalSession:
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
         """End the children and the calls of this process, after the fixtures."""
         if not self.worker:
+            junit.add_left(self.config, self._properties)
             junit.keep_last_attempts(self.config)
         try:
             return (yield)
@@ -644,7 +645,7 @@ class EvalSession:
         elif report.when == "teardown":
             report.user_properties = [*report.user_properties, *self._properties.pop(origin, ())]
         elif report.when not in ("setup", "call") and str(report.outcome) != "rerun":
-            self._crashed(report.nodeid)
+            self._crashed(report.nodeid, origin)
 
     def _arrived(self, record: SampleRecord, text: str, *, last: bool) -> None:
         group = self.groups.get((record.suite, record.task_id, record.model))
@@ -670,7 +671,7 @@ class EvalSession:
             own["output_tokens"] += call["output_tokens"]
             own["model_calls"] += 1
 
-    def _crashed(self, nodeid: str) -> None:
+    def _crashed(self, nodeid: str, origin: tuple[str, Any]) -> None:
         """Note a sample whose worker died and that is not run again."""
         nodeid = _without_group(nodeid)
         for group in self.groups.values():
@@ -681,6 +682,10 @@ class EvalSession:
             for key, name in zip(group.task.sample_keys(), own, strict=True):
                 if head + name == nodeid:
                     group.lose(key)
+                    if key in group.lost:
+                        lost = self.pipeline.begin(group.task, group.candidate, *key, nodeid).record
+                        lost.outcome = "error"
+                        self._properties[origin] = junit.sample_properties(lost)
                     self._maybe_batch(group)
                     return
 

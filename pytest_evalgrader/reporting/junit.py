@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from _pytest.junitxml import xml_key
@@ -50,6 +51,22 @@ def gate_properties(verdict: GateVerdict, *, task_id: str, model: str) -> Proper
 
 def _origin(task_id: str, model: str) -> Properties:
     return [("eval.model", safe(model, VALUE_BYTES)), ("eval.task_id", safe(task_id, VALUE_BYTES))]
+
+
+def add_left(config: pytest.Config, left: Mapping[tuple[str, Any], Properties]) -> None:
+    """Add the entries of samples whose teardown never came, since their worker died or the run was stopped.
+
+    Args:
+        left: By the node id and the worker of the reports.
+    """
+    xml = config.stash.get(xml_key, None)
+    if xml is None:
+        return
+    # pytest takes properties off a test's last report alone, and keeps those open whose last has not come. Before 9.2
+    # their node ids are texts.
+    for (node_id, worker), reporter in xml.node_reporters.items():
+        for name, value in left.get((str(node_id), worker), ()):
+            reporter.add_property(name, value)
 
 
 def keep_last_attempts(config: pytest.Config) -> None:

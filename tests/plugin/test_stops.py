@@ -104,6 +104,31 @@ def test_a_crash_that_is_run_again_counts_by_its_last_attempt(bench: Bench) -> N
     assert not [name for name in ran.cases if "None" in name], "a test case has no name"
 
 
+@pytest.mark.parametrize("phase", ["setup", "call", "teardown"])
+def test_the_test_case_of_a_sample_whose_worker_died_has_its_properties(bench: Bench, phase: str) -> None:
+    bench.mode = "-n 2"
+    bench.write(
+        "conftest.py",
+        f"""
+        import os, pytest
+        @pytest.hookimpl(trylast=True)
+        def pytest_runtest_{phase}(item):
+            if item.name.endswith("-1]"):
+                os._exit(3)
+        """,
+    )
+    ran = bench.run("suites", doc=suite(task()), subprocess=True)
+    assert ran.state("answer-1]") == "error"
+    for name, case in ran.cases.items():
+        shown = {entry.get("name"): entry.get("value") for entry in case.iter("property")}
+        assert len(shown) == len(list(case.iter("property"))), name
+        assert shown["eval.model"] == "recorded:answer"
+        assert name.endswith(f"-{shown['eval.sample_id']}]")
+        died_early = name.endswith("-1]") and phase != "teardown"
+        assert shown["eval.outcome"] == ("error" if died_early else "passed")
+        assert ("eval.score.score" in shown) != died_early
+
+
 def test_an_invalid_result_beside_a_batch_grader_is_zero_under_its_own_key(bench: Bench) -> None:
     update = """
         def grade_batch(samples):
