@@ -547,8 +547,10 @@ class StartedRun:
                     sandbox._discard(process)
                 return result
             status, max_rss_kb = sandbox._discard(process)
-            if again or process.zygote.alive:
+            if process.zygote.alive:
                 return _died(status, max_rss_kb, order.memory_mb)
+            if again:
+                raise SandboxError("the sandbox's process was ended from outside, and so was the one after it")
             # Not the program's doing: the zygote is gone, and took the child with it. Once more, with a new one.
             again, self._unsent, self._late = True, None, False
             self._post()
@@ -659,9 +661,8 @@ class _Zygote:
             said = stderr.read().decode("utf-8", "replace").strip()
             stderr.close()
             self.close()
-            raise SandboxError(
-                f"the sandbox's process did not start ({type(error).__name__}): {said[-2000:]}"
-            ) from error
+            silent = "it said nothing in time" if isinstance(error, TimeoutError) else "something ended it"
+            raise SandboxError(f"the sandbox's process did not start: {said[-2000:] or silent}") from error
         stderr.close()
 
     def fork(

@@ -379,6 +379,21 @@ def test_a_started_run_survives_its_zygote() -> None:
         assert started.result().status == "returned"
 
 
+def test_a_zygote_that_is_killed_again_and_again_is_no_fault_of_the_grader(monkeypatch: pytest.MonkeyPatch) -> None:
+    post = StartedRun._post
+
+    def post_and_kill(self: StartedRun) -> None:
+        post(self)
+        assert self._process is not None
+        zygote = self._process.zygote._process
+        zygote.kill()
+        zygote.wait()
+
+    monkeypatch.setattr(StartedRun, "_post", post_and_kill)
+    with Sandbox() as sandbox, pytest.raises(SandboxError, match="ended from outside"):
+        run(sandbox, program("while True:\n    pass"))
+
+
 @needs_proc
 @pytest.mark.parametrize("asked", ["run", "check"])
 def test_a_zygote_that_is_killed_while_it_has_no_child_is_replaced(asked: str) -> None:
