@@ -288,8 +288,11 @@ class Pipeline:
                 assert candidate.function is not None
                 given = attempt.messages if record.prompt is None else record.prompt
                 said = candidate.function(given, attempt.row)
-                if inspect.isawaitable(said):
-                    said = self._applications.run(said)
+            if inspect.isawaitable(said):
+                said = self._applications.run(said, attempt.task.generation.get("timeout_seconds"))
+        except _NoAnswer:
+            bound = f"timeout_seconds={attempt.task.generation['timeout_seconds']:g} of generation"
+            raise SampleError("generate", f"{candidate.name} gave no answer within {bound}.", "CallTimeout") from None
         except (SampleError, CallError):
             raise
         except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:
@@ -481,6 +484,10 @@ def batch_sample(record: SampleRecord) -> dict[str, Any]:
     }
 
 
+class _NoAnswer(Exception):
+    """An application did not end in time."""
+
+
 class _ApplicationLoop:
     """An asyncio loop in a thread of its own, for async applications under test."""
 
@@ -490,7 +497,12 @@ class _ApplicationLoop:
         self._lock = threading.Lock()
         self._closed = False
 
-    def run(self, awaitable: Any) -> Any:
+    def run(self, awaitable: Any, timeout_s: float | None = None) -> Any:
+        """Wait for what an application returned.
+
+        Raises:
+            _NoAnswer: It did not end in time; it is cancelled.
+        """
         coroutine = _guarded(awaitable)
         with self._lock:
             if self._closed:
@@ -504,7 +516,15 @@ class _ApplicationLoop:
                     target=_serve, args=(self._loop,), name="evalgrader-applications", daemon=True
                 )
                 self._thread.start()
-        value, left = asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+            loop = self._loop
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            value, left = future.result(timeout_s)
+        except TimeoutError:
+            if future.done():  # the application's own
+                raise
+            future.cancel()
+            raise _NoAnswer from None
         if left is not None:
             raise left
         return value

@@ -595,6 +595,16 @@ class _TaskBuilder:
                             )
                         ]
                     )
+                if not callable(by_hook):
+                    raise SuiteError(
+                        [
+                            Problem(
+                                where,
+                                f"the hook pytest_evalgrader_grader returned {type(by_hook).__name__} for the key "
+                                f'"{spec.key}"; expected a function of sample and item.',
+                            )
+                        ]
+                    )
                 function = by_hook
             return CustomGrader(function, place, spec.own_key)
         if isinstance(spec, BinaryJudgeSpec):

@@ -155,3 +155,55 @@ def test_a_key_that_the_projects_own_code_reads_reaches_no_record(
     root = bench.pytester.path
     shown = [ran.text, *(path.read_text() for path in [*root.glob("out/*"), root / "junit.xml"])]
     assert not [text for text in shown if "a-secret-of" in text]
+
+
+SLOW = """
+    import asyncio, time
+
+    async def sleeps(prompt, row):
+        await asyncio.sleep(600)
+
+    async def blocks(prompt, row):
+        time.sleep(600)
+
+    async def gives_up(prompt, row):
+        raise TimeoutError("of my own")
+
+    async def answers(prompt, row):
+        return row["gold"]
+"""
+
+
+def test_an_async_application_that_hangs_ends_at_its_timeout(bench: Bench) -> None:
+    bench.write("slow.py", SLOW)
+    bench.write("pytest.ini", "[pytest]\nevals_trusted_modules = slow\npythonpath = .\n")
+    data = {"rows": [{"question": "1+1?", "gold": "2"}]}
+    names = ("answers", "gives_up", "sleeps", "blocks")
+    bound = {"timeout_seconds": 2}
+    tasks = [task(id=name, dataset=data, models=[f"python:slow:{name}"], generation=bound) for name in names]
+    ran = bench.run(doc=suite(*tasks), subprocess=True)
+    assert [sample["outcome"] for sample in ran.samples] == ["passed", "error", "error", "error"]
+    said = [sample["error"]["message"] for sample in ran.samples[1:]]
+    assert "raised TimeoutError: of my own" in said[0]
+    assert said[1] == "python:slow:sleeps gave no answer within timeout_seconds=2 of generation."
+    assert said[2].startswith("python:slow:blocks gave no answer")
+
+
+def test_hooks_may_be_async_and_graders_must_be_functions(bench: Bench) -> None:
+    bench.write(
+        "suites/conftest.py",
+        """
+        async def pytest_evalgrader_generate(model, request):
+            return {"output_text": request["row"]["gold"]}
+
+        def pytest_evalgrader_grader(key):
+            return "os:system"
+        """,
+    )
+    row = {"question": "1+1?", "gold": "2", "answer": "2"}
+    asked = task(dataset={"rows": [row]}, models=["house:m"])
+    assert bench.run(doc=suite(asked)).samples[0]["output_text"] == "2"
+    graded = task(dataset={"rows": [row]}, grader={"type": "custom", "key": "k"})
+    ran = bench.run(doc=suite(graded))
+    assert ran.code == 2
+    assert 'returned str for the key "k"; expected a function' in ran.text
