@@ -527,14 +527,14 @@ class StartedRun:
             raise RuntimeError("this run has ended already")
         now = time.monotonic()
         self._late = now > self._deadline
-        if self._deadline - now < _LATE_S and not self._process.is_silent():
-            self._deadline = now + _LATE_S
+        # What it began to say while nobody listened is heard to its end.
+        first_s = 0.0 if self._process.is_silent() else now + _LATE_S
         again = False
         while True:
             process = self._process
             assert process is not None
             try:
-                result = self._converse(process)
+                result = self._converse(process, first_s)
             except BaseException:
                 self.cancel()
                 raise
@@ -552,7 +552,7 @@ class StartedRun:
             if again:
                 raise SandboxError("the sandbox's process was ended from outside, and so was the one after it")
             # Not the program's doing: the zygote is gone, and took the child with it. Once more, with a new one.
-            again, self._unsent, self._late = True, None, False
+            again, self._unsent, self._late, first_s = True, None, False, 0.0
             self._post()
 
     def cancel(self) -> None:
@@ -561,15 +561,16 @@ class StartedRun:
         if process is not None:
             self._sandbox._discard(process)
 
-    def _converse(self, process: _Child) -> RunResult | None:
+    def _converse(self, process: _Child, first_s: float) -> RunResult | None:
         order, calls = self._order, self._order.calls
         deadline = self._deadline
+        until = max(deadline, first_s)
         failed: CallError | None = None
         try:
             if self._unsent is not None:
                 raise self._unsent
             while True:
-                reply = process.hear(deadline, order.max_reply_bytes)
+                reply = process.hear(until, order.max_reply_bytes)
                 if "call" not in reply:
                     if self._late and not _was_in_time(reply, order.timeout_s):
                         return RunResult("timeout")
@@ -587,7 +588,7 @@ class StartedRun:
                 except CallError as error:
                     failed = error
                     answer = {"failed": error.message}
-                deadline += _waited(calls) - waited_before
+                until = deadline = deadline + _waited(calls) - waited_before
                 process.post(answer, deadline)
         except TimeoutError:
             return RunResult("timeout")

@@ -289,6 +289,13 @@ def test_large_texts_pass_whatever_time_out_sockets_have() -> None:
     assert result.status == "returned"
 
 
+def test_a_call_that_was_asked_for_early_gives_no_more_time(sandbox: Sandbox) -> None:
+    own = program("ctx.responses_create(input='q')\nreturn 1.0")
+    started = sandbox.start(own, "grade", [{}, {}], shape="score", timeout_s=0.5, calls=Waiting(0.6, 0.0))
+    time.sleep(0.2)
+    assert started.result().status == "timeout"
+
+
 def test_a_started_run_has_one_end(sandbox: Sandbox) -> None:
     started = start(sandbox, GOOD)
     assert started.result().status == "returned"
