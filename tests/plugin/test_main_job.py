@@ -350,6 +350,24 @@ def test_what_was_started_for_a_skipped_sample_ends_before_the_next_item(bench: 
     assert sorted(ran.states.values()) == ["passed", "passed", "passed", "passed", "skipped"]
 
 
+def test_the_time_of_a_sample_is_not_that_of_fixtures(each_mode: Bench) -> None:
+    each_mode.write(
+        "conftest.py",
+        """
+        import pytest, time
+        @pytest.fixture(autouse=True)
+        def slow():
+            time.sleep(0.25)
+            yield
+            time.sleep(0.25)
+        """,
+    )
+    ran = each_mode.run("suites", doc=suite(task()))
+    spent = [sample["completed_at"] - sample["started_at"] for sample in ran.samples]
+    assert min(spent) >= 0
+    assert sum(spent) < 0.8, spent
+
+
 def test_what_cannot_be_started_ahead_is_a_fault_of_its_own_item(each_mode: Bench) -> None:
     each_mode.write(
         "conftest.py",
