@@ -89,7 +89,12 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     if ranked and ranked[0][0] <= max(1, min(len(folded), len(_fold(pool[ranked[0][1]]))) // 3):
         best = ranked[0][0]
         return [pool[i] for d, i in ranked if d == best][:3]
-    return [k for k in pool if _starts_alike(folded, _fold(k))][:3]
+    alike = [k for k in pool if _starts_alike(folded, _fold(k))]
+    return (alike or [k for k in pool if len(_words(name) & _words(k)) > 1])[:3]
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[\s_.-]+", name[:100].casefold())) - {""}
 
 
 def _starts_alike(a: str, b: str) -> bool:

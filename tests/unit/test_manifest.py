@@ -211,6 +211,11 @@ def test_a_key_with_one_slip_is_always_named(which: tuple[str, str], data: st.Da
     assert key in nearest(slip, model.key_names())
 
 
+@pytest.mark.parametrize("other", ["max_tokens", "max_completion_tokens", "max_new_tokens"])
+def test_other_tools_names_of_a_setting_are_understood(other: str) -> None:
+    assert "max_output_tokens" in nearest(other, manifest.GenerationSpec.key_names())
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from([name for name in GOOD if name != "mka1"]), st.data())
 def test_a_broken_place_is_a_problem_and_never_a_crash(name: str, data: st.DataObject) -> None:
