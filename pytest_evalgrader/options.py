@@ -116,5 +116,5 @@ def read_settings(config: pytest.Config) -> Settings:
         if output is None
         else Path(os.path.abspath(config.invocation_params.dir / os.path.expanduser(output))),
         sandbox=choice("sandbox", get_args(SandboxMode)),  # type: ignore[arg-type]
-        trusted_modules=tuple(config.getini("evals_trusted_modules")),
+        trusted_modules=tuple(name for line in config.getini("evals_trusted_modules") for name in line.split()),
     )
