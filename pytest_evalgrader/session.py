@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import platform
 import tempfile
@@ -104,6 +105,7 @@ class EvalSession:
         self.writer: RunWriter | None = None
         self._selected: list[str] | None = None
         self._gate_items: list[GateItem] = []
+        self._marked = False  # whether a worker said how hooks marked the gates
         self._stopped = ""
         self._failures = 0
         self._anything_ran = False
@@ -315,7 +317,15 @@ class EvalSession:
         if not self.worker and not self._distributed:
             self._gate_items = gates
             self._plan_groups([*samples, *brought], gates)
+        if self.worker:
+            self._send_marks(gates)
         self._warm([*samples, *brought])
+
+    def _send_marks(self, gates: list[GateItem]) -> None:
+        """Hand the controller, which runs the gates, what hooks of a conftest marked them with in this worker."""
+        marks = {gate.nodeid: found for gate in gates if (found := _acting_marks(gate))}
+        if marks:
+            self.config.workeroutput["evalgrader_marks"] = json.dumps(marks)  # type: ignore[attr-defined]
 
     def _warm(self, samples: list[SampleItem]) -> None:
         """Load the client in the background where a sample will need it; no call is made yet."""
@@ -420,6 +430,18 @@ class EvalSession:
         if reporter is not None and self.config.get_verbosity() >= 0:
             for line in self._planned_lines():
                 reporter.write_line(line)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Mark the gates as the first worker that ends did."""
+        text = getattr(node, "workeroutput", {}).get("evalgrader_marks")
+        if text is None or self._marked:
+            return
+        self._marked = True
+        marks: dict[str, list[tuple[str, list[Any], dict[str, Any]]]] = json.loads(text)
+        for gate in self._gate_items:
+            for name, args, kwargs in marks.get(gate.nodeid, ()):
+                gate.add_marker(getattr(pytest.mark, name)(*args, **kwargs))
 
     def _plan_from_ids(self, ids: list[str]) -> None:
         assert self._session is not None
@@ -921,6 +943,7 @@ class EvalSession:
                 "python": platform.python_version(),
             },
             "calls": self.settings.calls,
+            "attempts": self._attempts(),
             "sandbox": {"mode": self.settings.sandbox, "layers": list(self.layers)},
             "suites": suites,
             "usage": self._usage,
@@ -967,6 +990,12 @@ class EvalSession:
         if self._distributed:
             return RemotePermits(self._controller_link())
         return LocalPermits(self.concurrency, self.settings.max_calls, self._recorder())
+
+    def _attempts(self) -> int:
+        """Count the calls that went out, repeated attempts and those of samples without a record included."""
+        if self._permit_server is not None:
+            return int(self._permit_server.book.granted)
+        return 0 if self._gateway is None else int(self._gateway.permits.book.granted)
 
     def _controller_link(self) -> dict[str, Any]:
         """Start the server that workers ask for permits, once; return its address."""
@@ -1018,6 +1047,17 @@ class _ItemQueue:
         for index in coming:
             if isinstance(index, int):
                 yield items[index]
+
+
+def _acting_marks(gate: GateItem) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """Return a gate's own marks that change its outcome, as far as JSON holds them."""
+    out = []
+    for mark in gate.own_markers:
+        if mark.name in ("skip", "skipif", "xfail"):
+            with suppress(TypeError, ValueError):  # `raises=…`: the gate then fails, instead of passing by mistake
+                json.dumps([mark.args, mark.kwargs])
+                out.append((mark.name, mark.args, dict(mark.kwargs)))
+    return out
 
 
 def _maker(pipeline: Pipeline, item: SampleItem) -> Callable[[], Attempt]:

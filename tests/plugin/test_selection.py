@@ -55,6 +55,29 @@ def test_part_of_a_group_skips_its_gate(each_mode: Bench) -> None:
     assert len(ran.states) == 4
 
 
+@pytest.mark.parametrize(
+    ("mark", "bound", "state"),
+    [
+        ("xfail(reason='known')", 2.0, "skipped"),
+        ("xfail(strict=True)", 0.0, "failure"),
+        ("skip(reason='later')", 2.0, "skipped"),
+        ("xfail(raises=ZeroDivisionError)", 2.0, "failure"),
+    ],
+)
+def test_marks_that_a_hook_puts_on_a_gate_count(each_mode: Bench, mark: str, bound: float, state: str) -> None:
+    each_mode.write(
+        "conftest.py",
+        "import pytest\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items:\n"
+        "        if item.name.startswith('gate['):\n"
+        f"            item.add_marker(pytest.mark.{mark})\n",
+    )
+    ran = each_mode.run(doc=suite(task(metrics=gate(bound))))
+    assert ran.state("gate[") == state
+    assert ran.code == (1 if state == "failure" else 0)
+
+
 def test_last_failed_gate_runs_its_group(each_mode: Bench) -> None:
     each_mode.write("suites/s.json", suite(task(metrics=gate(0.8)), task(id="other")))
     assert each_mode.run().code == 1
