@@ -270,6 +270,7 @@ class Child:
         self._nonce = ""
         self._spent = False
         self._failed_call: BaseException | None = None
+        self._max_bytes = 0
 
     def serve(self) -> None:
         """Answer the worker until it closes the channel."""
@@ -308,6 +309,7 @@ class Child:
         printed = _Printed()
         sys.stdout = sys.stderr = printed
         self._failed_call = None
+        self._max_bytes = message["max_bytes"]
         reply: dict[str, Any]
         try:
             reply = self._outcome(message, printed)
@@ -390,7 +392,12 @@ class Child:
         exact = reduce.reduce_result(fields, "row")
         if exact["problem"] is not None:
             raise TypeError(f"ctx.{method}: {exact['problem']}")
-        _write({"n": self._nonce, "call": method, "fields": exact["value"]})
+        frame = frames.encode({"n": self._nonce, "call": method, "fields": exact["value"]})
+        if len(frame) > self._max_bytes:
+            raise TypeError(
+                f"ctx.{method}: the arguments take {len(frame):,} bytes, more than the {self._max_bytes:,} allowed"
+            )
+        _send(frame)
         reply = _read()
         if reply is None:
             os._exit(0)

@@ -510,6 +510,17 @@ def test_closing_interrupts_what_runs() -> None:
         run(sandbox, GOOD)
 
 
+def test_a_call_that_is_too_large_raises_in_the_grader(sandbox: Sandbox) -> None:
+    def calls(method: str, fields: dict[str, object]) -> dict[str, object]:
+        raise AssertionError("it was made")
+
+    own = program("return ctx.responses_create(input='x' * 20_000_000)", "large.py")
+    result = sandbox.run(own, "grade", [{}, {}], shape="score", timeout_s=20, calls=calls)
+    assert result.status == "raised"
+    assert result.error is not None
+    assert result.error["message"].startswith("ctx.responses_create: the arguments take 20,000,")
+
+
 def test_an_interrupt_ends_the_child_in_use(sandbox: Sandbox) -> None:
     def calls(method: str, fields: dict[str, object]) -> dict[str, object]:
         raise KeyboardInterrupt
