@@ -224,10 +224,22 @@ def _totals(run: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> str:
         if outcome in outcomes:
             said.append(f"{_count(outcomes.count(outcome), 'gate')} {outcome}")
     calls = sum(int((group.get("usage") or {}).get("model_calls") or 0) for group in groups)
-    if calls:
-        said.append(_count(calls, "recorded model call" if run.get("calls") == "replay" else "model call"))
+    said += _calls(calls, run)
     ended = "" if run.get("status") != "interrupted" else " (interrupted)"
     return ", ".join(said) + ended
+
+
+def _calls(calls: int, run: Mapping[str, Any]) -> list[str]:
+    """Say how many calls the samples hold, and how many attempts went out where that is another number.
+
+    The bill counts the latter: repeated ones, and those of samples that did not end; what is recorded costs nothing.
+    """
+    attempts = run.get("attempts")
+    if calls and (run.get("calls") == "replay" or attempts == 0):
+        return [_count(calls, "recorded model call")]
+    if attempts and attempts != calls:
+        return [f"{_count(calls, 'model call')} ({_count(attempts, 'attempt')} made)"]
+    return [_count(calls, "model call")] if calls else []
 
 
 def _gate(gate: Mapping[str, Any] | None) -> str:

@@ -224,3 +224,18 @@ def test_a_recording_that_leads_out_of_the_rootdir_is_refused(tmp_path: Path, se
     assert "recordings/s.jsonl is a link that leaves pytest's rootdir" in run.shown.read_text()
     assert list(outside.iterdir()) == []
     assert server.requests == []
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["plain", "n2"])
+def test_the_attempts_told_are_those_that_the_server_saw(run: Run, server: FakeServer, workers: list[str]) -> None:
+    def answer(request: Request) -> Reply:
+        return Reply({"error": {"message": "later"}}, status=500) if request.nth == 1 else Reply(responses("4"))
+
+    server.answer = answer
+    run.lay([f"q{n}" for n in range(3)])
+    assert run.start("--evals-calls=fill", *workers).wait(60) == 0, run.shown.read_text()
+    assert json.loads((run.root / "out" / "run.json").read_text())["attempts"] == len(server.requests) == 6
+    assert "3 model calls (6 attempts made)" in run.shown.read_text()
+    assert run.start("--evals-calls=fill", *workers).wait(60) == 0, run.shown.read_text()
+    assert json.loads((run.root / "out" / "run.json").read_text())["attempts"] == 0
+    assert "3 recorded model calls" in run.shown.read_text()

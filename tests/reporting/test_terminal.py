@@ -191,6 +191,19 @@ def test_a_replay_called_no_model() -> None:
     assert texts({**RUN, "calls": "replay"}).endswith(" 300 recorded model calls")
 
 
+@pytest.mark.parametrize(
+    ("calls", "attempts", "said"),
+    [
+        ("live", 300, "300 model calls"),
+        ("live", 317, "300 model calls (317 attempts made)"),
+        ("fill", 1, "300 model calls (1 attempt made)"),
+        ("fill", 0, "300 recorded model calls"),
+    ],
+)
+def test_attempts_are_told_where_they_are_not_the_calls(calls: str, attempts: int, said: str) -> None:
+    assert texts({**RUN, "calls": calls, "attempts": attempts}).endswith(f"gate skipped, {said}")
+
+
 def test_the_header_names_layers_and_calls() -> None:
     assert header_lines(layers=["language", "process"], missing=[("landlock", "the kernel has none")]) == [
         "evals: sandbox language, process; calls live",
