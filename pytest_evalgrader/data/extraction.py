@@ -198,7 +198,8 @@ _NUMBER = re.compile(
 _NUMBER_CHARACTERS = frozenset("0123456789.,{}\\!'’_eE+" + _MINUS)
 _JOINER = re.compile(r"\{,\}|\\,|,\\!")
 _GROUPED = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{3})++(?:\.[0-9]++)?")
-_SLASH_FRACTION = re.compile(rf"\s*(?P<sign>{_SIGN})?(?P<a>[0-9]+)\s*[/⁄∕]\s*(?P<b>[0-9]+)\s*\.?\s*")
+_WHOLE = r"[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+"
+_SLASH_FRACTION = re.compile(rf"\s*(?P<sign>{_SIGN})?(?P<a>{_WHOLE})\s*[/⁄∕]\s*(?P<b>{_WHOLE})\s*\.?\s*")
 _LATEX_FRACTION = re.compile(
     rf"\s*\$*\s*(?P<sign>{_SIGN})?\s*\\[dt]?frac\s*\{{(?P<a>[0-9]+)\}}\s*\{{(?P<b>[0-9]+)\}}\s*\$*\s*\.?\s*"
 )
@@ -333,7 +334,7 @@ def _whole_fraction(text: str) -> tuple[str | None] | None:
         match = _SLASH_FRACTION.fullmatch(short) or _LATEX_FRACTION.fullmatch(short)
         if match is None:
             return None
-        top, bottom = match["a"], match["b"]
+        top, bottom = match["a"].replace(",", ""), match["b"].replace(",", "")
         if max(len(top), len(bottom)) > _MAX_FRACTION_DIGITS or not int(bottom):
             return (None,)
         value = Fraction(int(top), int(bottom))
