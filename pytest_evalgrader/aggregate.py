@@ -178,6 +178,8 @@ class Group:
             try:
                 seed = f"{task.id}/{self.candidate.name}"
                 outcome = grader.grade_batch(sandbox, samples, seed, calls, size)
+                if scope is not None and scope.exhausted is not None:
+                    raise scope.exhausted
             except CallError as error:
                 state.unreached = error.message
                 break

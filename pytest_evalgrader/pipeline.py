@@ -348,6 +348,8 @@ class Pipeline:
             run, attempt.run = attempt.run, None
             assert run is not None
             outcome = grader.outcome(run)
+            if grader.model_access and attempt.scope is not None and attempt.scope.exhausted is not None:
+                raise attempt.scope.exhausted
         elif isinstance(grader, CustomGrader):
             outcome = grader.grade(dict(attempt.sample), dict(attempt.item))
             outcome.judge = scrub_json(outcome.judge, self._secrets())

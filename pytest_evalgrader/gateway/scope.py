@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import CallError, CallRefused, SuiteError
+from ..errors import BudgetExhausted, CallError, CallRefused, SuiteError
 from . import bodies
 from .providers import DEFAULT_MAX_RETRIES, DEFAULT_TIMEOUT_S, EndpointConfig, ProviderConfig
 from .reasoning import cut_at_stop, split_reasoning
@@ -89,6 +89,7 @@ class CallScope:
     Attributes:
         calls: `{"role", "model", "response_id", "input_tokens", "output_tokens"}` for each answer, in their order.
         notes: What was adapted to get the answers, each once.
+        exhausted: Set once the budget refused a call, also where a grader caught that: its result is worth nothing.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class CallScope:
     ) -> None:
         self.calls: list[dict[str, Any]] = []
         self.notes: list[str] = []
+        self.exhausted: BudgetExhausted | None = None
         self.gateway = gateway
         self._suite = suite
         self._recording = recording
@@ -522,10 +524,14 @@ class CtxCalls:
                 )
             self._made += 1
         body = {key: value for key, value in fields.items() if key != "model" and value is not None}
-        if method == "embeddings_create":
-            return self._scope.embeddings(model, body, on_wait=self._wait)
-        body |= {"stream": False, "store": True, "background": False}
-        return self._scope.responses(model, body, on_wait=self._wait)
+        try:
+            if method == "embeddings_create":
+                return self._scope.embeddings(model, body, on_wait=self._wait)
+            body |= {"stream": False, "store": True, "background": False}
+            return self._scope.responses(model, body, on_wait=self._wait)
+        except BudgetExhausted as error:
+            self._scope.exhausted = error
+            raise
 
     def _model(self, method: str, given: object) -> str:
         if given not in (None, "auto"):

@@ -239,3 +239,37 @@ def test_the_attempts_told_are_those_that_the_server_saw(run: Run, server: FakeS
     assert run.start("--evals-calls=fill", *workers).wait(60) == 0, run.shown.read_text()
     assert json.loads((run.root / "out" / "run.json").read_text())["attempts"] == 0
     assert "3 recorded model calls" in run.shown.read_text()
+
+
+CATCHES = """
+def grade(sample, item, ctx):
+    try:
+        ctx.responses_create(input="j")
+    except Exception:
+        pass
+    return 1.0
+
+def grade_batch(samples, ctx):
+    try:
+        ctx.responses_create(input="j")
+    except Exception:
+        pass
+    return {"metrics": {"score": 1.0}}
+"""
+
+
+@pytest.mark.parametrize("execution", ["per_sample", "aggregate"])
+def test_a_grader_cannot_catch_the_end_of_the_budget(run: Run, server: FakeServer, execution: str) -> None:
+    run.lay(["1"])
+    path = run.root / "suites" / "s.json"
+    suite = json.loads(path.read_text())
+    suite["run"]["judge_model"] = "openai:j"
+    grader = {"type": "python", "contract": "model_backed", "execution": execution, "source": CATCHES}
+    suite["tasks"][0] |= {"grader": grader, "metrics": [{"id": "score", "threshold": 0.5}]}
+    path.write_text(json.dumps(suite))
+    assert run.start("--evals-max-calls=1").wait(60) != 0
+    shown = run.shown.read_text()
+    assert "the budget of 1 model call (" in " ".join(shown.split())
+    assert "met: 1.000" not in shown
+    assert [sample["outcome"] for sample in run.samples()] == ["error" if execution == "per_sample" else "passed"]
+    assert len(server.requests) == 1
