@@ -84,9 +84,7 @@ def test_the_outer_timeout_is_above_what_a_sample_may_wait_for(bench: Bench) -> 
 
 def test_a_function_that_cannot_be_used_is_a_collection_error(bench: Bench) -> None:
     bench.write("application.py", "def takes_one(prompt):\n    return prompt\n")
-    bench.write(
-        "pytest.ini", "[pytest]\nevals_trusted_modules = application absent_application\npythonpath = .\n"
-    )
+    bench.write("pytest.ini", "[pytest]\nevals_trusted_modules = application absent_application\npythonpath = .\n")
     doc = suite(
         task(dataset={"rows": FOUR}, grader={"type": "custom", "key": "k", "function": "absent_application:check"}),
         run={"models": ["python:application:takes_one"]},
