@@ -29,6 +29,9 @@ Outcome = Literal["ok", "limited", "failed"]
 _HELLO_BYTES = 4096
 _FRAME_BYTES = 1 << 30
 _HELLO_TIMEOUT_S = 5.0
+# Where no more calls than this may be in flight, servers may well refuse one more, and a moment costs little.
+_FEW = 4
+_SETTLE_S = 0.01
 
 
 class Recorder(Protocol):
@@ -94,10 +97,16 @@ class PermitBook:
         concurrency: Calls in flight over the whole run, at least 1.
         max_calls: Attempts that may be made in all, or None.
         clock: Seconds that only grow.
+        settle_s: Seconds for which a place stays taken after an answer, where no more than `_FEW` may be in flight.
+            A server counts a call until it has closed its own side, a moment after the answer was read here.
     """
 
     def __init__(
-        self, concurrency: int, max_calls: int | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        concurrency: int,
+        max_calls: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        settle_s: float = 0.0,
     ) -> None:
         self.concurrency = max(1, concurrency)
         self.max_calls = max_calls
@@ -112,6 +121,8 @@ class PermitBook:
         # Queues by what limits them, so that a paused provider holds up nobody else; within, by client.
         self._queues: dict[tuple[str, str, int | None], dict[int, deque[Ticket]]] = {}
         self._held: dict[int, set[Ticket]] = {}
+        self._settle_s = settle_s
+        self._settling: deque[tuple[float, Ticket]] = deque()
 
     def ask(self, ticket: Ticket) -> None:
         """Queue a ticket; `pump` answers it."""
@@ -134,12 +145,13 @@ class PermitBook:
             ticket.state = "done"
             return
         ticket.state = "done"
-        self.in_flight -= 1
-        self._suites[ticket.suite] -= 1
-        self._clients[ticket.client] -= 1
         self._held[ticket.client].discard(ticket)
         state = self._providers[ticket.provider]
-        in_flight, state.in_flight = state.in_flight, state.in_flight - 1
+        in_flight = state.in_flight
+        if outcome == "ok" and self._settle_s and min(self.concurrency, ticket.suite_limit or _FEW + 1) <= _FEW:
+            self._settling.append((self._clock() + self._settle_s, ticket))
+        else:
+            self._free(ticket)
         if outcome == "limited" and ticket.granted_as > state.last_cut:
             # One cut for a burst: calls that were in flight at the last cut say nothing new.
             state.window = max(1.0, min(state.window, in_flight) / 2)
@@ -148,6 +160,13 @@ class PermitBook:
             state.window = min(float(self.concurrency), state.window + 2 / state.window)
         if retry_after_s:
             state.paused_until = max(state.paused_until, self._clock() + retry_after_s)
+
+    def _free(self, ticket: Ticket) -> None:
+        self.in_flight -= 1
+        self._suites[ticket.suite] -= 1
+        self._providers[ticket.provider].in_flight -= 1
+        if ticket.client in self._clients:  # it may be gone meanwhile
+            self._clients[ticket.client] -= 1
 
     def drop(self, client: int) -> None:
         """Forget a client that is gone: its permits are free again, its tickets leave the queue."""
@@ -165,6 +184,13 @@ class PermitBook:
         Returns:
             Seconds after which a pause ends and `pump` is due again, or None.
         """
+        now = self._clock()
+        while self._settling and self._settling[0][0] <= now:
+            self._free(self._settling.popleft()[1])
+        waits = [wait for wait in (self._answer(), self._settling[0][0] - now if self._settling else None) if wait]
+        return min(waits, default=None)
+
+    def _answer(self) -> float | None:
         while self.in_flight < self.concurrency or self._is_spent():
             ticket, wait = self._next()
             if ticket is None:
@@ -238,7 +264,7 @@ class _Keeper:
     """A book, its timer and its recorder in one event loop."""
 
     def __init__(self, concurrency: int, max_calls: int | None, recorder: Recorder | None) -> None:
-        self.book = PermitBook(concurrency, max_calls)
+        self.book = PermitBook(concurrency, max_calls, settle_s=_SETTLE_S)
         self.recorder = recorder
         self._timer: asyncio.TimerHandle | None = None
 

@@ -31,9 +31,9 @@ from .server import FakeServer, Reply, responses
 class Desk:
     """A book with a clock of its own; remembers who got a permit."""
 
-    def __init__(self, concurrency: int, max_calls: int | None = None) -> None:
+    def __init__(self, concurrency: int, max_calls: int | None = None, settle_s: float = 0.0) -> None:
         self.now = 100.0
-        self.book = PermitBook(concurrency, max_calls, lambda: self.now)
+        self.book = PermitBook(concurrency, max_calls, lambda: self.now, settle_s)
         self.got: list[str] = []
         self.refused: list[str] = []
         self.held: dict[str, Ticket] = {}
@@ -71,6 +71,26 @@ def test_the_limit_holds_and_the_queue_is_in_order() -> None:
     desk.end("d")
     desk.end("b")
     assert (desk.got, desk.book.in_flight, desk.book.most_in_flight) == (["a", "b", "c"], 1, 2)
+
+
+def test_few_places_stay_taken_for_a_moment_after_an_answer() -> None:
+    desk = Desk(2, settle_s=0.5)
+    for name in "abcd":
+        desk.ask(name)
+    desk.book.release(desk.held["a"], "ok")
+    assert desk.book.pump() == 0.5
+    assert (desk.got, desk.book.in_flight) == (["a", "b"], 2)
+    desk.end("b", "failed")
+    assert desk.got == ["a", "b", "c"], "no server is at work on what failed"
+    desk.book.drop(0)
+    desk.now += 0.5
+    assert desk.book.pump() is None
+    assert desk.book.in_flight == 0
+    many = Desk(5, settle_s=0.5)
+    for name in "abcdef":
+        many.ask(name)
+    many.end("a")
+    assert many.got == list("abcdef")
 
 
 def test_clients_are_served_in_turn() -> None:
@@ -209,7 +229,8 @@ def test_permits_over_the_socket(keeper: PermitServer, tmp_path: Path) -> None:
         other.release(waiting.result(), "ok")
         began = time.perf_counter()
         for _ in range(200):
-            one.release(await one.acquire("p", "s", None, None), "ok")
+            # An answered one would stay taken for a moment.
+            one.release(await one.acquire("p", "s", None, None), "failed")
         each_s = (time.perf_counter() - began) / 200
         # A worker that ends without a word gives its permits back.
         await one.close()
