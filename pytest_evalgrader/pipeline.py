@@ -188,8 +188,10 @@ class Pipeline:
             answers = "local"
         steps += [("generate", answers, self._generate), ("extract", "computes", self._extract)]
         for grader in task.graders:
-            if isinstance(grader, PythonGrader) and not grader.model_access:
-                steps.append(("grade", "computes", partial(self._start, grader=grader)))
+            if isinstance(grader, PythonGrader):
+                # One that calls waits for us as much as we for it.
+                starts: Kind = "waits" if grader.model_access else "computes"
+                steps.append(("grade", starts, partial(self._start, grader=grader)))
             kind: Kind = "local" if isinstance(grader, CustomGrader) else "waits"
             steps.append(("grade", kind, partial(self._grade, grader=grader)))
         return steps
@@ -343,8 +345,6 @@ class Pipeline:
 
     def _grade(self, attempt: Attempt, grader: Any) -> None:
         if isinstance(grader, PythonGrader):
-            if attempt.run is None:
-                self._start(attempt, grader)
             run, attempt.run = attempt.run, None
             assert run is not None
             outcome = grader.outcome(run)
@@ -352,13 +352,14 @@ class Pipeline:
                 raise attempt.scope.exhausted
         elif isinstance(grader, CustomGrader):
             outcome = grader.grade(dict(attempt.sample), dict(attempt.item))
-            outcome.judge = scrub_json(outcome.judge, self._secrets())
+            secrets = self._secrets()
+            outcome.judge = scrub_json(outcome.judge, secrets)
             if outcome.invalid is not None:
                 outcome.invalid = replace(
                     outcome.invalid,
-                    raw=scrub_json(outcome.invalid.raw, self._secrets()),
-                    message=scrub(outcome.invalid.message, self._secrets()),
-                    error=scrub_json(outcome.invalid.error, self._secrets()),
+                    raw=scrub_json(outcome.invalid.raw, secrets),
+                    message=scrub(outcome.invalid.message, secrets),
+                    error=scrub_json(outcome.invalid.error, secrets),
                 )
         else:
             outcome = grader.grade(attempt.sample, attempt.item, attempt.row, self._scope(attempt))

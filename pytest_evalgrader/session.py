@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -544,7 +545,7 @@ class EvalSession:
         if self._started is not None:
             return
         self._retire_before(item)
-        attempt = self.pipeline.begin(item.parent.task, item.candidate, item.index, item.epoch, item.nodeid)
+        attempt = self._begin(item)
         self._started = (item.key, attempt)
         with suppress(Exception):  # the item tries again, and says so: no fault of this one
             self.pipeline.advance(attempt, stop_before=NOT_AT_ONCE)
@@ -563,8 +564,7 @@ class EvalSession:
                 # What the sandbox did meanwhile cost the run nothing, and the fixtures in between are not its time.
                 attempt.record.started_at = time.time()
             return attempt
-        task = item.parent.task
-        if self.pipeline.runs_ahead(task, item.candidate):
+        if self.pipeline.runs_ahead(item.parent.task, item.candidate):
             if self.lookahead is None:
                 self.lookahead = Lookahead(self.pipeline, self.concurrency, depth=2 * self.concurrency + 16)
                 self._queue = _ItemQueue(self.config, item.session)
@@ -573,7 +573,10 @@ class EvalSession:
             ahead = self.lookahead.take(item.key)
             if ahead is not None:
                 return ahead
-        return self.pipeline.begin(task, item.candidate, item.index, item.epoch, item.nodeid)
+        return self._begin(item)
+
+    def _begin(self, item: SampleItem) -> Attempt:
+        return self.pipeline.begin(item.parent.task, item.candidate, item.index, item.epoch, item.nodeid)
 
     def _upcoming(self, item: SampleItem) -> Iterator[tuple[Any, Callable[[], Attempt]]]:
         assert self._queue is not None
@@ -584,7 +587,7 @@ class EvalSession:
                 and coming.parent.fixtures <= self._fixtures_seen
                 and self.pipeline.runs_ahead(coming.parent.task, coming.candidate)
             ):
-                yield coming.key, _maker(self.pipeline, coming)
+                yield coming.key, partial(self._begin, coming)
 
     def check_sample(self, item: SampleItem) -> None:
         """Fail an invalid or low sample.
@@ -639,7 +642,7 @@ class EvalSession:
         """Make the record of a sample whose item broke outside of the pipeline (a fixture, the outer time-out)."""
         attempt = item.attempt
         if attempt is None:
-            attempt = self.pipeline.begin(item.parent.task, item.candidate, item.index, item.epoch, item.nodeid)
+            attempt = self._begin(item)
         record = attempt.record
         value = call.excinfo.value if call.excinfo is not None else None
         record.started_at, record.completed_at = call.start, call.stop
@@ -1058,10 +1061,6 @@ def _acting_marks(gate: GateItem) -> list[tuple[str, tuple[Any, ...], dict[str, 
                 json.dumps([mark.args, mark.kwargs])
                 out.append((mark.name, mark.args, dict(mark.kwargs)))
     return out
-
-
-def _maker(pipeline: Pipeline, item: SampleItem) -> Callable[[], Attempt]:
-    return lambda: pipeline.begin(item.parent.task, item.candidate, item.index, item.epoch, item.nodeid)
 
 
 def _task_nodes(session: pytest.Session) -> Iterator[TaskNode]:

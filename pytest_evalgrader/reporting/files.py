@@ -34,17 +34,17 @@ class RunWriter:
         self.folder = folder
         self._lock = threading.Lock()
         self._end = 0
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            # An earlier run's summary goes first: it must never stand beside this run's samples.
+            for name in (RUN, SAMPLES, f"{RUN}.tmp", f"{SAMPLES}.tmp"):
+                (folder / name).unlink(missing_ok=True)
         # Unbuffered: one system call for each record, as each lets another thread take over.
-        self._spool: Any
-        if folder is None:
-            self._spool = tempfile.TemporaryFile(prefix="evalgrader-", buffering=0)  # noqa: SIM115
-            self._reader = io.BufferedReader(self._spool)
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        # An earlier run's summary goes first: it must never stand beside this run's samples.
-        for name in (RUN, SAMPLES, f"{RUN}.tmp", f"{SAMPLES}.tmp"):
-            (folder / name).unlink(missing_ok=True)
-        self._spool = open(folder / SAMPLES, "w+b", buffering=0)  # noqa: SIM115
+        self._spool: Any = (
+            tempfile.TemporaryFile(prefix="evalgrader-", buffering=0)  # noqa: SIM115
+            if folder is None
+            else open(folder / SAMPLES, "w+b", buffering=0)  # noqa: SIM115
+        )
         self._reader = io.BufferedReader(self._spool)
 
     def append(self, line: str) -> int:

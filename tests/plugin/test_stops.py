@@ -23,6 +23,24 @@ def wait_for_lines(path: Path, lines: int) -> None:
         time.sleep(0.02)
 
 
+def interrupted(bench: Bench, lines: int, *more: str) -> str:
+    """Start a run, end it by Ctrl-C a moment after so many samples were written, and return what it showed."""
+    out = bench.pytester.path / "out"
+    args = [sys.executable, "-m", "pytest", "--evals", "suites", "--evals-output=out", "-p", "no:randomly", *more]
+    run = subprocess.Popen(args, cwd=bench.pytester.path, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        wait_for_lines(out / "samples.jsonl", lines)
+        time.sleep(0.5)
+        os.kill(run.pid, signal.SIGINT)
+        text = run.communicate(timeout=30)[0].decode()
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+    assert run.returncode == 2, text
+    return text
+
+
 @pytest.mark.parametrize("workers", [(), ("-n2",)])
 def test_ctrl_c_while_a_batch_grader_runs_passes_no_gate(bench: Bench, workers: tuple[str, ...]) -> None:
     # The samples alone reach 0.7; what the batch grader would have said of them is not known.
@@ -34,21 +52,9 @@ def test_ctrl_c_while_a_batch_grader_runs_passes_no_gate(bench: Bench, workers: 
         )
     )
     bench.write("suites/s.json", doc)
-    out = bench.pytester.path / "out"
-    args = [sys.executable, "-m", "pytest", "--evals", "suites", "--evals-output=out", "-p", "no:randomly", *workers]
-    run = subprocess.Popen(args, cwd=bench.pytester.path, stdout=subprocess.PIPE, start_new_session=True)
-    try:
-        wait_for_lines(out / "samples.jsonl", 4)
-        time.sleep(0.5)
-        os.kill(run.pid, signal.SIGINT)
-        text = run.communicate(timeout=30)[0].decode()
-    finally:
-        if run.poll() is None:
-            os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
-    assert run.returncode == 2, text
+    text = interrupted(bench, 4, *workers)
     assert "2 skipped" in text
-    assert "interrupted" in (out / "run.json").read_text()
+    assert "interrupted" in (bench.pytester.path / "out" / "run.json").read_text()
 
 
 def test_two_suites_of_one_name_outside_the_rootdir(each_mode: Bench) -> None:
@@ -157,19 +163,7 @@ def test_ctrl_c_in_a_sample_leaves_gates_skipped(bench: Bench) -> None:
             return 1.0
     """
     bench.write("suites/s.json", suite(task(grader=python(source), metrics=gate(0.1))))
-    out = bench.pytester.path / "out"
-    args = [sys.executable, "-m", "pytest", "--evals", "suites", "--evals-output=out", "-p", "no:randomly"]
-    run = subprocess.Popen(args, cwd=bench.pytester.path, stdout=subprocess.PIPE, start_new_session=True)
-    try:
-        wait_for_lines(out / "samples.jsonl", 2)
-        time.sleep(0.3)
-        os.kill(run.pid, signal.SIGINT)
-        text = run.communicate(timeout=30)[0].decode()
-    finally:
-        if run.poll() is None:
-            os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
-    assert run.returncode == 2, text
+    text = interrupted(bench, 2)
     assert "2 passed, 1 skipped" in text
 
 
